@@ -57,14 +57,14 @@ class Reading(NamedTuple):
 def read(holdings: Iterable[Holding], rows: Sequence[Row]) -> Reading:
     """The findings of all rows, in their order, and what was compared for them.
 
-    A tensor that one row has named is not named by a later one for the same holders.
+    A tensor that was named once is not named again for the same holders.
     """
     by_moment: dict[str, list[Holding]] = defaultdict(list)
     for holding in holdings:
         by_moment[holding.moment].append(holding)
     found = Reading([], set(), 0, False)
     windows, moments, has_looks = found.windows, 0, False
-    named: dict[str, set[str]] = defaultdict(set)
+    named: dict[tuple[object, ...], set[str]] = defaultdict(set)
     for row in rows:
         for holding in by_moment[row.moment]:
             if row.grounds and holding.ground.kind not in row.grounds:
@@ -73,17 +73,23 @@ def read(holdings: Iterable[Holding], rows: Sequence[Row]) -> Reading:
             has_looks |= bool(holding.looks and holding.places)
             windows.update((holding.optimizer, number) for number in compared if holding.optimizer >= 0)
             moments += len(compared) if holding.optimizer < 0 else 0
-            key = holding.links[0] if holding.links else ""
-            if deviation is not None and not named[key].issuperset(deviation.names):
-                found.findings.append(finding(row, deviation, named[key]))
-                named[key].update(deviation.names)
+            if deviation is None:
+                continue
+            before = named[holding.ranks, holding.links[:1], holding.optimizer]
+            if names := [name for name in deviation.names if _bare(name) not in before]:
+                found.findings.append(finding(row, deviation, names))
+                before.update(map(_bare, names))
     return found._replace(moments=moments, has_looks=has_looks)
 
 
-def finding(row: Row, deviation: Deviation, named: Iterable[str] = ()) -> Finding:
-    """A deviation in the words of a row, without the tensors that were named before."""
+def _bare(name: str) -> str:
+    """A name within the model itself, whatever holds a copy of it (a wrapper, an average)."""
+    return name.replace("module.", "")
+
+
+def finding(row: Row, deviation: Deviation, names: Sequence[str]) -> Finding:
+    """A deviation in the words of a row, for the tensors of these names."""
     holding, look = deviation.holding, deviation.first
-    names = [name for name in deviation.names if name not in {*named}]
     ranks = holding.ranks
     texts: dict[str, Any] = {
         "name": names[0],
@@ -94,7 +100,8 @@ def finding(row: Row, deviation: Deviation, named: Iterable[str] = ()) -> Findin
         "step": look.number,
         "ranks": ranks_text(ranks),
         "values": _values(deviation, look),
-        "last": _values(deviation, deviation.looks[-1][0]),
+        "last": _values(deviation, holding.looks[-1]),
+        "odd": ranks_text(ranks[holder] for holder in deviation.odd if holder < len(ranks)),
         "whom": holding.ground.whom,
         "along": holding.ground.along,
         **(_texts_of_window(deviation) if look.window is not None else {}),
@@ -106,7 +113,7 @@ def finding(row: Row, deviation: Deviation, named: Iterable[str] = ()) -> Findin
         rule=row.rule,
         severity="warning" if deviation.cause in row.warns_of else holding.ground.severity,
         ranks=tuple(sorted(odd)) or ranks,
-        subject=(holding.words.get("subject") or row.subject).format(**texts),
+        subject=holding.words.get("subject") or row.subject.format(**texts),
         step=look.number if holding.has_steps else None,
         expected=row.expected.format(**texts),
         found=row.found.format(**texts),

@@ -10,7 +10,11 @@ from typing import ClassVar, Literal
 import msgspec
 
 from ddpcheck.evidence.layouts import Layout
-from ddpcheck.evidence.record import Record
+from ddpcheck.evidence.record import WIDTH, Record
+from ddpcheck.evidence.sketches import NUMBERS
+
+SIZE = 8 * NUMBERS
+"""Bytes of a sketch."""
 
 At = Literal["W", "G", "U"]
 """The parameter at the first forward of a window, or on entry to the step; its gradient on entry; the parameter when
@@ -69,6 +73,11 @@ class Values(Record, frozen=True, kw_only=True):
     since: tuple[int, int] = (0, 0)
     """Of a G, the backward() calls, and the steps of all, up to the optimizer's step before."""
 
+    def __post_init__(self) -> None:
+        number = len(self.pieces)
+        if (len(self.places), len(self.digests), len(self.sketches)) != (number, number * WIDTH, number * SIZE):
+            raise ValueError("a piece has one place, one digest and one sketch")
+
 
 class Contributions(Record, frozen=True, kw_only=True):
     """What one backward() has contributed to pieces on this rank, before anything was reduced."""
@@ -88,6 +97,11 @@ class Contributions(Record, frozen=True, kw_only=True):
     """How often each parameter had been written to in place."""
     layouts: dict[int, Layout] = msgspec.field(default_factory=dict)
     """By place in ``pieces``, how gradients lie that are DTensors."""
+
+    def __post_init__(self) -> None:
+        number = len(self.pieces)
+        if (len(self.whole), len(self.versions), len(self.sketches)) != (number, number, number * SIZE):
+            raise ValueError("a piece has one sketch")
 
 
 class Modes(Record, frozen=True, kw_only=True):

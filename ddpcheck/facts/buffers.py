@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.facts import buffer_grounds
 from ddpcheck.facts.buffer_grounds import NORMS, Models
-from ddpcheck.facts.holdings import Ground, Holding, Look, differing
+from ddpcheck.facts.holdings import Ground, Holding, Look
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.evaluation_alignment import Evaluation, evaluations, is_compared, model_of
 from ddpcheck.judging.first_forwards import named
@@ -185,7 +185,7 @@ def _evaluated(moments: Sequence[tuple[Replicas | None, Evaluation]]) -> Iterato
     broadcast = any(w.wrapper == one.wrapper and w.broadcast_buffers for w in wrapped)
     copied = [w for w in wrapped if _bare(w.parameters.names) == _bare(one.parameters.names)]
     of_kind = f"the {one.kind} that is evaluated"
-    for moment, tensors in (("buffers: evaluation", "buffers"), ("evaluated", "parameters")):
+    for moment, tensors in (("buffers: model", "buffers"), ("evaluated", "parameters")):
         if tensors == "parameters" and (one.wrapper is not None or _may_be_stages(first)):
             continue
         by_names: dict[tuple[str, ...], list[Moment]] = defaultdict(list)
@@ -194,7 +194,7 @@ def _evaluated(moments: Sequence[tuple[Replicas | None, Evaluation]]) -> Iterato
             its = [getattr(record, tensors) for _, record in records]
             line = _lines(ranks, [record.site for _, record in records])
             by_names[tuple(its[0].names)].append((records[0][1].number, tuple(t.digests for t in its), line))
-            equal &= not differing([record.parameters.digests for _, record in records])
+            equal &= not step_alignment.differing([record.parameters.digests for _, record in records])
         meant = one.wrapper is not None or (equal and copied)
         links: tuple[str, ...] = (f"model {one.module}",)
         if tensors == "buffers":

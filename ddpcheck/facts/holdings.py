@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ddpcheck.evidence import ABSENT, UNSEEN, WIDTH
+from ddpcheck.evidence import ABSENT, UNSEEN
+from ddpcheck.judging import step_alignment
 from ddpcheck.vocabulary.model import CallSite, Severity
 
 Values = bytes | tuple[Any, ...]
@@ -85,31 +86,33 @@ class Holding(NamedTuple):
 def at(values: Values, place: int) -> Any:
     """What a holder holds at one place; empty beyond the last one."""
     if isinstance(values, bytes):
-        return values[place * WIDTH : (place + 1) * WIDTH]
+        return step_alignment.at(values, place)
     return values[place] if place < len(values) else None
 
 
-def differing(values: Sequence[Values], places: Sequence[int] | None = None) -> list[int]:
-    """The places at which holders hold different values; a place that some holder has not looked at is not among them.
+def differing(values: Sequence[Any], places: Collection[int]) -> list[int]:
+    """Of these places, those at which holders hold different values.
 
-    Of settings, a holder that was not looked at is left out.
+    A place that some holder has not looked at is not among them; of settings, a
+    holder that was not asked is left out.
     """
-    first = values[0]
-    if all(one == first for one in values):
+    if all(one == values[0] for one in values):
         return []
-    if isinstance(first, bytes):
-        length = min(map(len, values)) // WIDTH
-        wanted: Sequence[int] = range(length) if places is None else [place for place in places if place < length]
-        sets = ((place, {at(one, place) for one in values}) for place in wanted)
-        return [place for place, found in sets if len(found) > 1 and UNSEEN not in found]
-    wanted = range(max(map(len, values))) if places is None else places
-    return [place for place in wanted if len({at(one, place) for one in values} - {None}) > 1]
+    if isinstance(values[0], bytes):
+        wanted = set(places)
+        return [place for place in step_alignment.differing(values) if place in wanted]
+    return [place for place in places if len({at(one, place) for one in values} - {None}) > 1]
 
 
 def minority(values: Sequence[Values], places: Sequence[int]) -> list[int]:
-    """The holders that do not hold what most hold; of equally common values, those of the first holder are usual."""
+    """The holders that do not hold what most hold; of equally common values, those of the first holder are usual.
+
+    A holder that was asked for none of these settings holds no opinion.
+    """
     opinions: dict[tuple[Any, ...], list[int]] = {}
-    for holder, said in enumerate(values):
-        opinions.setdefault(tuple(at(said, place) for place in places), []).append(holder)
+    for holder, held in enumerate(values):
+        opinion = tuple(at(held, place) for place in places)
+        if any(value is not None for value in opinion):
+            opinions.setdefault(opinion, []).append(holder)
     usual = max(opinions.values(), key=lambda who: (len(who), -who[0]))
-    return [holder for holder in range(len(values)) if holder not in usual]
+    return [holder for holders in opinions.values() if holders is not usual for holder in holders]

@@ -19,30 +19,40 @@ def of(world: World) -> list[Holding]:
 
     And what has arrived may be bounded or normalised on every rank, the owner too, before the next step.
     """
-    found: dict[tuple[Rank, Rank], list[Sent]] = defaultdict(list)
+    found: dict[Rank, list[Sent]] = defaultdict(list)
     for parameter in sent(world):
-        for rank in {taken.rank for taken in parameter.taken}:
-            found[parameter.owner, rank].append(parameter)
-    return [_holding(owner, rank, parameters) for (owner, rank), parameters in found.items()]
+        found[parameter.owner].append(parameter)
+    return [_holding(owner, parameters) for owner, parameters in found.items()]
 
 
-def _holding(owner: Rank, rank: Rank, parameters: list[Sent]) -> Holding:
-    taken = [{one.number: one for one in parameter.taken if one.rank is rank} for parameter in parameters]
+def _holding(owner: Rank, parameters: list[Sent]) -> Holding:
+    receivers = sorted({taken.rank for one in parameters for taken in one.taken}, key=lambda rank: rank.rank)
+    taken = [
+        [{one.number: one for one in parameter.taken if one.rank is rank} for parameter in parameters]
+        for rank in receivers
+    ]
     written = [_written(parameter) for parameter in parameters]
-    sites = {step.number: step.site for step in reversed(rank.of(ev.Step))}
     looks = []
-    for number in sorted(set().union(*taken)):
-        arrived = [_arrived(its.get(number), number in places) for its, places in zip(taken, written, strict=True)]
-        if any(its[number].same for its in taken if number in its):
-            looks.append(Look(number, ((1,) * len(arrived), tuple(arrived)), _line(rank, sites.get(number))))
+    for number in sorted({one.number for parameter in parameters for one in parameter.taken}):
+        values = []
+        for its in taken:
+            some = any(one[number].same for one in its if number in one)
+            values.append(
+                tuple(
+                    _arrived(one.get(number), number in places) if some else None
+                    for one, places in zip(its, written, strict=True)
+                )
+            )
+        if any(value is not None for one in values for value in one):
+            looks.append(Look(number, ((1,) * len(parameters), *values), _line(receivers, number)))
     return Holding(
         "received",
-        (owner.rank, rank.rank),
+        (owner.rank, *(rank.rank for rank in receivers)),
         [parameter.path for parameter in parameters],
         range(len(parameters)),
         Ground("sent", "warning"),
         looks,
-        words={"owner": str(owner.rank), "receiver": str(rank.rank)},
+        words={"owner": str(owner.rank)},
         links=(f"optimizer {parameters[0].optimizer.optimizer}",),
     )
 
@@ -54,8 +64,14 @@ def _arrived(taken: Taken | None, is_written: bool) -> int | None:
     return int(taken.same)
 
 
-def _line(rank: Rank, site: int | None) -> Callable[[int], CallSite | None]:
-    return lambda _: rank.where(site) if site is not None else None
+def _line(receivers: list[Rank], number: int) -> Callable[[int], CallSite | None]:
+    """Of a receiver's own step; the owner is the first of the holders."""
+
+    def line(holder: int) -> CallSite | None:
+        rank = receivers[max(0, holder - 1)]
+        return next((rank.where(step.site) for step in rank.of(ev.Step) if step.number == number), None)
+
+    return line
 
 
 def _written(one: Sent) -> set[int]:

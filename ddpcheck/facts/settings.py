@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.facts import tensors
-from ddpcheck.facts.holdings import Ground, Holding, Look, Values, at, differing
+from ddpcheck.facts.holdings import Ground, Holding, Look, Values, at
 from ddpcheck.facts.tensors import Copies
 from ddpcheck.facts.windows import Window, groups_of, windows
 from ddpcheck.judging import step_alignment
@@ -45,15 +45,11 @@ def of(world: World) -> list[Holding]:
 def _of_copies(held: Copies) -> Iterator[Holding]:
     optimizer, places = held.optimizer, held.parameters
     found = windows(optimizer, optimizer.common())
-    groups = [groups_of(optimizer, holder, places) for holder in range(len(optimizer.ranks))]
-    rates = [one.rates(groups) for one in found]
-    yield _settings(
-        held, "rates", ["learning rate"], found, [tuple((rate,) for rate in each) for each in rates],
-        nothing={None, *((0.0,) * len(rate) for each in rates for rate in each if rate is not None)},
-        links=(f"rates of optimizer {optimizer.number}",),
-    )  # fmt: skip
+    groups = groups_of(optimizer, places)
+    names, rates = ["learning rate"] * len(groups), [one.rates(groups) for one in found]
+    yield _settings(held, "rates", names, found, rates, (f"rates of optimizer {optimizer.number}",))
     scales = [one.scales for one in found]
-    yield _settings(held, "scale", ["gradient scale"], found, [tuple((s,) for s in each) for each in scales], {None, 0})
+    yield _settings(held, "scale", ["gradient scale"], found, [tuple((scale,) for scale in each) for each in scales])
     # A scaler that saw other gradients steps otherwise, and so does all that follows.
     unequal = next((turn for turn, each in enumerate(scales) if len({*each} - {None}) > 1), len(found))
     yield from _state(held, found[:unequal])
@@ -66,7 +62,6 @@ def _settings(
     names: Sequence[str],
     found: Sequence[Window],
     values: Sequence[tuple[tuple[object, ...], ...]],
-    nothing: set[object],
     links: tuple[str, ...] = (),
 ) -> Holding:
     optimizer = held.optimizer
@@ -77,7 +72,7 @@ def _settings(
         range(len(names)),
         held.ground._replace(severity="error", is_rounded=False),
         [Look(one.number, each, one.line, one) for one, each in zip(found, values, strict=True)],
-        empty=lambda _: frozenset(nothing),
+        empty=lambda _: frozenset({0.0}),
         words={"optimizer": optimizer.kind},
         links=links or _links(held),
         optimizer=optimizer.number,
@@ -85,8 +80,7 @@ def _settings(
 
 
 def _links(held: Copies) -> tuple[str, ...]:
-    wrappers = {f"wrapper {p.wrapper}" for p in held.optimizer.described[0].parameters if p.wrapper is not None}
-    return (f"optimizer {held.optimizer.number}", *sorted(wrappers))
+    return (f"optimizer {held.optimizer.number}", *held.optimizer.wrapper_links())
 
 
 def _state(held: Copies, found: Sequence[Window]) -> Iterator[Holding]:
@@ -109,7 +103,7 @@ def _state(held: Copies, found: Sequence[Window]) -> Iterator[Holding]:
         )
         if len(set(joined)) == 1:
             return joined
-        apart = range(size) if first.torchs else differing(one.parameters)
+        apart = range(size) if first.torchs else step_alignment.differing(one.parameters)
         wanted = {turn * size + place for turn in range(len(keys)) for place in apart}
         return tuple(
             tuple(_known(at(digests, place)) if place in wanted else None for place in range(size * len(keys)))
@@ -123,7 +117,7 @@ def _state(held: Copies, found: Sequence[Window]) -> Iterator[Holding]:
         [turn * size + place for turn in range(len(keys)) for place in held.parameters],
         held.ground._replace(is_rounded=False),
         [Look(one.number, values(one), one.line, one) for one in found],
-        empty=lambda place: nothing_of(first.parameters[place % size]),
+        empty=lambda place: nothing_of(first.parameters[place % size]) | {None},
         words={"optimizer": optimizer.kind},
         links=_links(held),
         optimizer=optimizer.number,
@@ -131,36 +125,41 @@ def _state(held: Copies, found: Sequence[Window]) -> Iterator[Holding]:
 
 
 def _counters(held: Copies, found: Sequence[Window]) -> Iterator[Holding]:
-    """Entries of the groups of parameters that have grown by one with every step on some rank: they count steps."""
+    """Counts of steps in the groups of parameters: entries that have grown by one with every step on some rank.
+
+    On all other ranks the entry has fallen behind, more and more; other numbers may be of a rank's own work.
+    """
     optimizer = held.optimizer
     grown: dict[int, list[dict[str, int]]] = defaultdict(lambda: [{} for _ in optimizer.ranks])
     for holder, (rank, described) in enumerate(zip(optimizer.ranks, optimizer.described, strict=True)):
         for one in rank.of(ev.GroupCounts):
             if one.optimizer == described.optimizer:
                 grown[one.number][holder] = one.grown
-    last = min((max((step.number for step in its.values()), default=-1) for its in optimizer.steps), default=-1)
-    numbers = [number for number in sorted(grown) if number <= last]
+    windows_by_number = {one.number + 1: one for one in found}
+    numbers = [number for number in sorted(grown) if number in windows_by_number]
     for key in dict.fromkeys(key for number in numbers for counts in grown[number] for key in counts):
         counts = [[grown[number][holder].get(key, 0) for number in numbers] for holder in range(len(optimizer.ranks))]
-        if numbers in counts and all(
-            count <= number for its in counts for count, number in zip(its, numbers, strict=True)
-        ):
-            by_number = {one.number: one for one in found}
+        if numbers in counts and all(its == numbers or _falls_behind(its, numbers) for its in counts):
+            looks = [
+                Look(number - 1, tuple((its[turn],) for its in counts), windows_by_number[number].line)
+                for turn, number in enumerate(numbers)
+            ]
             yield Holding(
                 "counters",
                 tuple(rank.rank for rank in optimizer.ranks),
                 [key.partition(" ")[2]],
                 [0],
                 held.ground._replace(severity="warning", least=2, is_rounded=False),
-                [
-                    Look(number - 1, tuple((its[turn],) for its in counts), by_number[number - 1].line)
-                    for turn, number in enumerate(numbers)
-                    if number - 1 in by_number
-                ],
+                looks,
                 words={"optimizer": optimizer.kind, "steps": str(numbers[-1])},
                 links=(f"counts of optimizer {optimizer.number}",),
                 optimizer=optimizer.number,
             )
+
+
+def _falls_behind(counts: Sequence[int], numbers: Sequence[int]) -> bool:
+    missed = [number - count for number, count in zip(numbers, counts, strict=True)]
+    return missed == sorted(missed) and missed[-1] > missed[0] >= 0
 
 
 # --- of the slices of one tensor
@@ -170,31 +169,34 @@ def _of_slices(optimizer: Aligned) -> Iterator[Holding]:
     """The rates of groups that hold slices, among the ranks that a tensor is dealt out to."""
     found = windows(optimizer, optimizer.common())
     for holders, places in slices(optimizer).items():
-        groups = [groups_of(optimizer, holder, places) for holder in range(len(optimizer.ranks))]
-        rates = Holding(
+        groups = groups_of(optimizer, places)
+        ranks = tuple(optimizer.ranks[holder].rank for holder in holders)
+        looks = []
+        for one in found:
+            rates = one.rates(groups)
+            looks.append(Look(one.number, tuple(rates[holder] for holder in holders), _lines(one, holders), one))
+        holding = Holding(
             "rates",
-            tuple(optimizer.ranks[holder].rank for holder in holders),
-            ["learning rate"],
-            [0],
+            ranks,
+            ["learning rate"] * len(groups),
+            range(len(groups)),
             SLICES,
-            [
-                Look(one.number, tuple((rates[holder],) for holder in holders), _lines(one, holders), one)
-                for one in found
-                for rates in [one.rates(groups)]
-            ],
+            looks,
+            empty=lambda _: frozenset({0.0}),
             words={"optimizer": optimizer.kind},
             links=(f"rates of optimizer {optimizer.number}",),
             optimizer=optimizer.number,
         )
-        yield rates
-        if all(described.torchs for described in optimizer.described):
+        yield holding
+        if optimizer.first and all(described.torchs for described in optimizer.described):
             among = sorted(places)
-            looks = list(_counts_of_slices(found, holders, among))
-            yield rates._replace(
+            yield holding._replace(
                 moment="state",
                 names=["step"] * len(among),
                 places=range(len(among)),
-                looks=looks,
+                looks=list(_counts_at_start(found, holders, among)),
+                empty=lambda _: frozenset(_UNKNOWN),
+                cause="alone",
                 links=(f"optimizer {optimizer.number}",),
             )
 
@@ -218,12 +220,19 @@ def slices(optimizer: Aligned) -> dict[tuple[int, ...], set[int]]:
     return {holders: places for holders, places in found.items() if len(holders) > 1}
 
 
-def _counts_of_slices(found: Sequence[Window], holders: Sequence[int], among: Sequence[int]) -> Iterator[Look]:
-    """How many steps torch's own optimizers count for each tensor of which these ranks hold slices."""
-    for one in found:
+def _counts_at_start(found: Sequence[Window], holders: Sequence[int], among: Sequence[int]) -> Iterator[Look]:
+    """How many steps torch's own optimizers count, after the first one, for tensors of which these ranks hold slices.
+
+    A slice without a gradient is not stepped, such as that of experts without tokens.
+    """
+    for one in found[:1]:
         counts = one.states.get("step")
-        if counts is not None:
-            values = tuple(tuple(_known(at(counts[holder], place)) for place in among) for holder in holders)
+        if counts is not None and one.number == 0:
+            absent = set(one.absent(among))
+            values = tuple(
+                tuple(None if place in absent else _known(at(counts[holder], place)) for place in among)
+                for holder in holders
+            )
             yield Look(one.number, values, _lines(one, holders), one)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.facts.holdings import Ground, Holding, Look, differing
+from ddpcheck.facts.holdings import Ground, Holding, Look
 from ddpcheck.facts.windows import Window, windows, with_finite_gradients
 from ddpcheck.judging import optimizer_pairing, step_alignment
 from ddpcheck.judging.handed_out import handed_out
@@ -182,11 +182,16 @@ def _wrapped(replicas: Replicas) -> Holding:
         names,
         [place for place, name in enumerate(names) if name not in (ignored if place < parameters else local)],
         Ground("wrapper"),
-        [Look(0, tuple(one.parameters.digests + one.buffers.digests for one in replicas.wrapped), line)],
+        [Look(0, tuple(_digests(one.parameters) + _digests(one.buffers) for one in replicas.wrapped), line)],
         empty=lambda place: nothing_of(known.get(names[place])),
         links=(replicas.link,),
         has_steps=False,
     )
+
+
+def _digests(tensors: ev.Tensors) -> bytes:
+    """One for each name: those of tensors that were not looked at, too."""
+    return tensors.digests[: ev.WIDTH * len(tensors.names)].ljust(ev.WIDTH * len(tensors.names), ev.UNSEEN[:1])
 
 
 def _at_start(held: Copies) -> Iterator[Holding]:
@@ -255,7 +260,7 @@ def _moved(optimizer: Aligned, found: list[Window]) -> set[int]:
         place
         for one in (*ended[:1], *ended[-1:])
         for values in zip(begun, one.parameters, strict=True)
-        for place in differing(values)
+        for place in step_alignment.differing(values)
     }
 
 
@@ -269,7 +274,7 @@ def _not_handed_out(held: Copies, owned: Collection[int]) -> set[int]:
     for place, parameter in enumerate(optimizer.described[0].parameters):
         if parameter.wrapper is None and parameter.layout is None:
             by_kind[parameter.kind].add(place)
-    apart = set(differing([one.values for one in optimizer.described]))
+    apart = set(step_alignment.differing([one.values for one in optimizer.described]))
     found: set[int] = set()
     for places in by_kind.values():
         dealt, rest = places.intersection(owned), places.difference(owned, held.parameters, apart)

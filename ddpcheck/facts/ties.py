@@ -86,12 +86,18 @@ def _tied(world: World) -> Iterator[Holding]:
             if tie.first and tie.second and tie.same:
                 sides = [Side(rank, model.model, name) for name in (tie.first, tie.second)]
                 yield _holding(sides, [{}, {}], Ground("tied"), {})._replace(looks=[_ONE_TENSOR])
+    whole: set[tuple[str, str, str]] = set()
     for words, first, second in (*_on_one_rank(world), *_on_two_ranks(world)):
         one, other = (first_forwards.held(_model(side)).get(side.name) for side in (first, second))
         if one is None or other is None:
             continue
-        alike = _are_comparable(one, other)
-        histories = [first.after_steps(), second.after_steps()] if alike else _by_sketches(world, first, second)
+        if _are_comparable(one, other):
+            histories = [first.after_steps(), second.after_steps()]
+        elif (words, first.name, second.name) not in whole:  # the wholes are the same ones on all ranks
+            whole.add((words, first.name, second.name))
+            histories = _by_sketches(world, first, second)
+        else:
+            continue
         yield _holding([first, second], histories, Ground("tied", whom=words, has_usual=False), {})
 
 

@@ -6,15 +6,16 @@ import ast
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence.moments import At as At
-from ddpcheck.evidence.sketches import NUMBERS
 from ddpcheck.facts import holdings, moments
 from ddpcheck.facts.sketches import Numbers
+from ddpcheck.judging import step_alignment
 from ddpcheck.judging.control_flow import tree_of
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.tensor_kinds import dtype_of
@@ -29,6 +30,7 @@ class Window:
 
     def __init__(self, optimizer: Aligned, number: int, steps: Sequence[ev.Step], before: Window | None) -> None:
         self.optimizer, self.number, self.steps, self.before = optimizer, number, steps, before
+        self._known: dict[At, list[dict[int, Numbers]]] = {}
 
     def line(self, holder: int) -> CallSite | None:
         """The line of a rank's step."""
@@ -48,19 +50,16 @@ class Window:
         keys = [key for key in self.steps[0].state if all(key in step.state for step in self.steps)]
         return {key: tuple(step.state[key] for step in self.steps) for key in keys}
 
-    def rates(self, groups: Sequence[Collection[int] | None]) -> tuple[tuple[float, ...] | None, ...]:
-        """The rates of each rank's groups; None of a rank that was not asked for a number on its device."""
+    def rates(self, groups: Sequence[tuple[int, ...]]) -> tuple[tuple[float | None, ...], ...]:
+        """By rank, the learning rates of these groups, which are a rank's own; None where it was not asked."""
         return tuple(
-            None
-            if ev.UNREAD in (*step.rates, step.scale)
-            else tuple(rate for group, rate in enumerate(step.rates) if wanted is None or group in wanted)
-            for step, wanted in zip(self.steps, groups, strict=True)
+            tuple(_rate(step.rates, each[holder]) for each in groups) for holder, step in enumerate(self.steps)
         )
 
     def has_equal_rates(self, places: Collection[int]) -> bool:
         """Whether all ranks step these places by the same rates, as far as they were asked for."""
-        groups = [groups_of(self.optimizer, holder, places) for holder in range(len(self.steps))]
-        return len({*self.rates(groups)} - {None}) < 2
+        rates = self.rates(groups_of(self.optimizer, places))
+        return all(len({*of_group} - {None}) < 2 for of_group in zip(*rates, strict=True))
 
     @property
     def scales(self) -> tuple[float | None, ...]:
@@ -133,8 +132,11 @@ class Window:
     def is_on_device(self, place: int) -> bool:
         """Whether a DTensor lies on a mesh of GPUs, or of whatever is no CPU."""
         layout = self.optimizer.described[0].parameters[place].layout
-        meshes = {one.mesh: one.device for one in self.optimizer.ranks[0].of(ev.Mesh)}
-        return layout is not None and layout.mesh is not None and meshes.get(layout.mesh, "") not in ("", "cpu")
+        return layout is not None and layout.mesh is not None and self._devices.get(layout.mesh, "") not in ("", "cpu")
+
+    @cached_property
+    def _devices(self) -> dict[int, str]:
+        return {one.mesh: one.device for one in self.optimizer.ranks[0].of(ev.Mesh)}
 
     def dtype(self, place: int) -> str:
         return dtype_of(self.optimizer.described[0].parameters[place].kind)
@@ -143,32 +145,54 @@ class Window:
         """Whether all ranks have some of these gradients, and the same ones."""
         nothing = {b"", ev.ABSENT, ev.UNSEEN}
         there = any(nothing.isdisjoint(holdings.at(one, place) for one in self.gradients) for place in places)
-        return there and not set(holdings.differing(self.gradients)).intersection(places)
+        return there and not set(step_alignment.differing(self.gradients)).intersection(places)
 
     # --- how much
 
     def distance(self, moment: At, place: int) -> float | None:
         """How far apart the holders' sketches of a place are, over their size; None where some rank has no sketch."""
-        found = [self._sketch(holder, moment, place) for holder in range(len(self.steps))]
-        sketches = [one for one in found if one is not None]
-        if len(sketches) < len(found) or not np.isfinite(sketches).all():
+        sketches = [its[place] for its in self._sketches(moment) if place in its]
+        if len(sketches) < len(self.steps) or not np.isfinite(sketches).all():
             return None
         size = max(float(np.linalg.norm(one)) for one in sketches)
         apart = max(float(np.linalg.norm(one - sketches[0])) for one in sketches)
         return apart / size if size else 0.0
 
-    def _sketch(self, holder: int, moment: At, place: int) -> Numbers | None:
+    def is_noise(self, place: int, limit: float) -> bool:
+        """Whether a gradient in this window, or before, was no more than rounding of the largest one."""
+        return any(window._size(place) <= limit * window._largest for window in self.until())
+
+    def _size(self, place: int) -> float:
+        sizes = [float(np.linalg.norm(its[place])) for its in self._sketches("G") if place in its]
+        return max(sizes, default=math.inf)
+
+    @cached_property
+    def _largest(self) -> float:
+        places = {place for its in self._sketches("G") for place in its}
+        return max((size for size in map(self._size, places) if math.isfinite(size)), default=0.0)
+
+    def _sketches(self, moment: At) -> list[dict[int, Numbers]]:
+        """By rank and place, the sketch of what a rank holds of it."""
+        if moment not in self._known:
+            self._known[moment] = [self._of_rank(holder, moment) for holder in range(len(self.steps))]
+        return self._known[moment]
+
+    def _of_rank(self, holder: int, moment: At) -> dict[int, Numbers]:
         step, order = self.steps[holder], self.optimizer.orders[holder]
         window = moments.window(self.optimizer.ranks[holder], step.optimizer, step.number)
         if window is None:
-            return None
+            return {}
         values = {"W": window.before, "G": window.gradients, "U": window.after}[moment]
-        own = place if order is None else order[place]
-        pieces = [piece for piece, its in window.places.items() if its == own]
-        if not pieces or any(piece not in values for piece in pieces):
-            return None
-        found: Numbers = sum((values[piece].sketch for piece in pieces), np.zeros(NUMBERS))
-        return found
+        places = {own: place for place, own in enumerate(order)} if order is not None else None
+        found: dict[int, Numbers] = {}
+        missing = set()
+        for piece, own in window.places.items():
+            place = own if places is None else places.get(own, -1)
+            if piece in values:
+                found[place] = found[place] + values[piece].sketch if place in found else values[piece].sketch
+            else:
+                missing.add(place)
+        return {place: sketch for place, sketch in found.items() if place not in missing}
 
 
 def windows(optimizer: Aligned, steps: Iterator[tuple[int, list[ev.Step]]]) -> list[Window]:
@@ -179,12 +203,19 @@ def windows(optimizer: Aligned, steps: Iterator[tuple[int, list[ev.Step]]]) -> l
     return found
 
 
-def groups_of(optimizer: Aligned, holder: int, places: Collection[int]) -> list[int] | None:
-    """The parameter groups of a rank that hold any of these places; None where the groups are not known."""
-    ends = list(accumulate(optimizer.described[holder].groups))
-    order = optimizer.orders[holder]
-    own = places if order is None else [order[place] for place in places]
-    return sorted({bisect_right(ends, place) for place in own}) if ends else None
+def groups_of(optimizer: Aligned, places: Collection[int]) -> list[tuple[int, ...]]:
+    """The parameter groups that these places are in, rank by rank; ranks may divide their parameters differently."""
+    ends = [list(accumulate(described.groups)) for described in optimizer.described]
+    if not all(ends):
+        most = max((len(step.rates) for steps in optimizer.steps for step in steps.values()), default=0)
+        return [(group,) * len(ends) for group in range(most)]
+    own = [[place if order is None else order[place] for order in optimizer.orders] for place in places]
+    return sorted({tuple(map(bisect_right, ends, each)) for each in own})
+
+
+def _rate(rates: Sequence[float], group: int) -> float | None:
+    rate = rates[group] if group < len(rates) else None
+    return None if rate == ev.UNREAD else rate
 
 
 def with_finite_gradients(optimizer: Aligned, found: Sequence[Window]) -> list[Window]:

@@ -88,6 +88,10 @@ class Aligned(NamedTuple):
             found.setdefault(parameters[place].wrapper, set()).add(place)
         return found
 
+    def wrapper_links(self, places: Iterable[int] | None = None) -> tuple[str, ...]:
+        """The wrappers that hold some of its parameters (those at these places), as links."""
+        return tuple(sorted(f"wrapper {one}" for one in self.by_wrapper(places) if one is not None))
+
     @property
     def kind(self) -> str:
         return self.described[0].kind

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from ddpcheck.facts.holdings import Holding, Look, differing, minority
 from ddpcheck.facts.windows import At, Window
 from ddpcheck.vocabulary.model import CallSite
 
-ROUNDING = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-"""The distance of two neighbouring numbers of a type, over their size."""
 SUMMANDS = 64
 """Copies are sums of many terms: so many roundings of one window may add up in one direction."""
+ROUNDING = {
+    "float64": SUMMANDS * 2.0**-52,
+    "float32": SUMMANDS * 2.0**-23,
+    "float16": SUMMANDS * 2.0**-23 + 2 * 2.0**-10,  # sums are made in float32, and rounded once on each side
+    "bfloat16": SUMMANDS * 2.0**-23 + 2 * 2.0**-7,
+}
+"""By type, how far rounding takes two copies apart in one window, over their size."""
 
 
 class Deviation(NamedTuple):
@@ -67,14 +72,15 @@ def equality(holding: Holding) -> Equality:
     """Compare the holders at every look."""
     compared, apart = [], []
     equal_before = -1
-    for turn, look in enumerate(holding.looks):
+    for look in holding.looks:
         different = differing(look.values, holding.places)
-        rounded = _rounded(holding, look, different, turn - equal_before) if different else {}
+        rounded = _rounded(holding, look, different, look.number - equal_before) if different else {}
         if places := [place for place in different if place not in rounded]:
             apart.append((look, places))
         elif not different:
-            equal_before = turn
-        if look.counts and _proves(holding, look, {place for place, is_known in rounded.items() if not is_known}):
+            equal_before = look.number
+        unknown = {place for place, is_known in rounded.items() if not is_known}
+        if look.counts and len(holding.looks) >= holding.ground.least and _proves(holding, look, unknown):
             compared.append(look.number)
     ground = holding.ground
     if len(apart) < max(ground.least, len(holding.looks) if ground.is_lasting else 1):
@@ -89,12 +95,16 @@ def equality(holding: Holding) -> Equality:
 
 
 def _proves(holding: Holding, look: Look, unknown: Collection[int]) -> bool:
-    """Whether some place was looked at on all holders, and holds more than nothing, which a step has changed."""
-    return len(look.values) > 1 and any(
-        holding.empty(place).isdisjoint(look.at(place))
-        for place in holding.places
-        if place not in holding.idle and place not in unknown
-    )
+    """Whether some place was looked at on all holders, and holds more than nothing, which a step has changed.
+
+    Of settings, on several holders.
+    """
+    for place in holding.places:
+        if place not in holding.idle and place not in unknown:
+            known = [value for value in look.at(place) if value is not None]
+            if len(known) > 1 and holding.empty(place).isdisjoint(known):
+                return True
+    return False
 
 
 def _rounded(holding: Holding, look: Look, places: Sequence[int], windows: int) -> dict[int, bool]:
@@ -102,7 +112,9 @@ def _rounded(holding: Holding, look: Look, places: Sequence[int], windows: int) 
 
     It is known if they are no further apart than rounding takes them in so
     many windows. Where their distance is not known, kernels of a device may
-    have rounded differently, and those of a CPU have not.
+    have rounded differently, and those of a CPU have not. A gradient that is
+    nothing but rounding, as before a normalisation, says nothing, nor does what
+    is stepped on it.
     """
     window = look.window
     if not holding.ground.is_rounded or window is None:
@@ -111,10 +123,12 @@ def _rounded(holding: Holding, look: Look, places: Sequence[int], windows: int) 
     found = {}
     for place in places:
         distance = window.distance(moment, place)
-        limit = ROUNDING.get(window.dtype(place), 0.0) * SUMMANDS * math.sqrt(windows)
+        limit = ROUNDING.get(window.dtype(place), 0.0) * math.sqrt(max(1, windows))
         if distance is not None and distance <= limit:
             found[place] = True
-        elif distance is None and window.is_on_device(place) and not window.absent([place]):
+        elif window.absent([place]):
+            continue
+        elif window.is_noise(place, limit) or (distance is None and window.is_on_device(place)):
             found[place] = False
     return found
 
@@ -169,5 +183,5 @@ def _cause_of_parameters(holding: Holding, window: Window, places: Sequence[int]
     return "" if unseen else "alone"
 
 
-def _differ(values: Sequence[bytes], places: Iterable[int]) -> bool:
-    return bool(set(differing(values)).intersection(places))
+def _differ(values: Sequence[bytes], places: Collection[int]) -> bool:
+    return bool(differing(values, places))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ddpcheck import evidence as ev
 from ddpcheck.evidence.sketches import NUMBERS, packed
 from ddpcheck.facts import moments
@@ -133,3 +135,16 @@ def test_gradients_that_lie_otherwise_say_so():
     ).windows[0]
     assert window.contributions[0][0].layout == layout
     assert window.gradients[0].layout is None
+
+
+@pytest.mark.parametrize(
+    "damage", [{"sketches": b""}, {"sketches": bytes(12)}, {"places": []}, {"digests": b"x"}], ids=str
+)
+def test_a_record_that_no_rank_can_have_written(damage: dict[str, object]) -> None:
+    """It is damage, and not read."""
+    kind, fields = values("G", 0, {0: 1}, **damage)
+    with pytest.raises(ValueError, match="a piece has one place"):
+        kind(n=0, at=0.0, **fields)
+    made, contribution = contributed(1, {0: 1}, whole=[])
+    with pytest.raises(ValueError, match="a piece has one sketch"):
+        made(n=0, at=0.0, **contribution)

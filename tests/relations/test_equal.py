@@ -26,14 +26,23 @@ def line(holder: int) -> CallSite:
 class Kernel:
     """A window of copies that each holder computes, so far apart in each place."""
 
-    def __init__(self, distances: dict[int, float | None], device: bool = False) -> None:
-        self.distances, self.device = distances, device
+    def __init__(
+        self,
+        distances: dict[int, float | None],
+        device: bool = False,
+        dtype: str = "float32",
+        noise: frozenset[int] = frozenset(),
+    ) -> None:
+        self.distances, self.device, self.kind, self.noise = distances, device, dtype, noise
 
     def distance(self, moment: str, place: int) -> float | None:
         return self.distances.get(place)
 
     def dtype(self, place: int) -> str:
-        return "float32"
+        return self.kind
+
+    def is_noise(self, place: int, limit: float) -> bool:
+        return place in self.noise
 
     def is_on_device(self, place: int) -> bool:
         return self.device
@@ -151,9 +160,51 @@ def test_copies_drift_apart_since_they_were_equal() -> None:
         distance = SUMMANDS * EPSILON * 1.5
         apart = Look(windows, (digests("gh"), digests("gx")), line, Kernel({1: distance}))
         same = [Look(0, (digests("gh"), digests("gh")), line, Kernel({}))]
-        near = [Look(n, apart.values, line, Kernel({1: 0.0})) for n in range(1, windows)]
+        near = [Look(n, apart.values, line, Kernel({1: 0.0})) for n in range(1, windows)][:2]
         ground = Ground("declared", is_rounded=True)
         return Holding("parameters", (0, 1), ["a", "b"], [0, 1], ground, [*same, *near, apart], cause="given")
 
     assert equality(drifting(1)).deviation is not None
     assert equality(drifting(4)).deviation is None
+
+
+@pytest.mark.parametrize(("dtype", "distance", "is_found"), [
+    ("bfloat16", 0.01, False),
+    ("bfloat16", 0.02, True),
+    ("float16", 0.001, False),
+    ("float16", 0.003, True),
+    ("float64", 1e-7, True),
+    ("int8", 1e-9, True),
+])  # fmt: skip
+def test_how_far_rounding_goes_by_type(dtype: str, distance: float, is_found: bool) -> None:
+    looks = [Look(0, (digests("g"), digests("x")), line, Kernel({0: distance}, dtype=dtype))]
+    ground = Ground("declared", is_rounded=True)
+    found = equality(Holding("gradients", (0, 1), ["a"], [0], ground, looks, cause="given"))
+    assert (found.deviation is not None) == is_found
+
+
+def test_drift_is_counted_in_steps_and_not_in_looks() -> None:
+    """Looks may be far apart."""
+    far = Kernel({0: 5 * SUMMANDS * EPSILON})
+    ground = Ground("declared", is_rounded=True)
+
+    def at_step(number: int) -> Holding:
+        same = Look(0, (digests("g"), digests("g")), line, Kernel({}))
+        looks = [same, Look(number, (digests("g"), digests("x")), line, far)]
+        return Holding("parameters", (0, 1), ["a"], [0], ground, looks, cause="given")
+
+    assert equality(at_step(1)).deviation is not None
+    assert equality(at_step(100)).deviation is None
+
+
+def test_a_gradient_that_is_nothing_but_rounding() -> None:
+    """Copies of it, and what is stepped on it, are not compared."""
+    looks = [Look(0, (digests("g"), digests("x")), line, Kernel({0: 1.5}, noise=frozenset({0})))]
+    ground = Ground("declared", is_rounded=True)
+    found = equality(Holding("gradients", (0, 1), ["a"], [0], ground, looks, cause="given"))
+    assert (found.compared, found.deviation) == ([], None)
+
+
+def test_fewer_looks_than_have_to_differ_hold_nothing() -> None:
+    found = equality(holding(("gh", "gx"), ground=Ground("stages", least=2)))
+    assert (found.compared, found.deviation) == ([], None)

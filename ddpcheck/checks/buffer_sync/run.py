@@ -53,15 +53,6 @@ ROWS = (
                 "buffers; to keep it, average or broadcast the buffers before an evaluation (dist.broadcast(buffer, "
                 "src=0) for each of model.module.buffers()){sync}.",
             ),
-            "gone round": Words(
-                "they are as each rank's last batch has left them: DDP broadcasts buffers at the beginning of a "
-                "forward through the wrapper, and this evaluation goes round it",
-                "Broadcast rank 0's buffers before all ranks evaluate, or evaluate on one rank.",
-            ),
-            "never together": Words(
-                "nothing brings the buffers of this model together",
-                "Broadcast rank 0's buffers before all ranks evaluate, or evaluate on one rank.",
-            ),
         },
     ),
     Row(
@@ -82,6 +73,24 @@ ROWS = (
                 "they are updated from each rank's own data, and nothing brings them together",
                 "All-reduce the statistics that go into such a buffer, or let DDP broadcast it "
                 "(broadcast_buffers=True).",
+            ),
+        },
+    ),
+    Row(
+        rule="different-buffers-at-evaluation",
+        moment="buffers: model",
+        noun="buffer",
+        expected="{whom} to hold the same buffers of a model that all of them evaluate",
+        found="{differing} to differ: {names}",
+        causes={
+            "gone round": Words(
+                "they are as each rank's last batch has left them: DDP broadcasts buffers at the beginning of a "
+                "forward through the wrapper, and this evaluation goes round it",
+                "Broadcast rank 0's buffers before all ranks evaluate, or evaluate on one rank.",
+            ),
+            "never together": Words(
+                "nothing brings the buffers of this model together",
+                "Broadcast rank 0's buffers before all ranks evaluate, or evaluate on one rank.",
             ),
         },
     ),

@@ -51,7 +51,7 @@ ROWS = (
         rule="different-parameters",
         moment="received",
         expected="parameters that rank {owner} steps for all ranks to arrive on every rank",
-        found="{differing} on rank {receiver} to be as they were before, though other parameters of rank {owner} had "
+        found="{differing} on {odd} to be as they were before, though other parameters of rank {owner} had "
         "arrived: {names}",
         causes={
             "": Words(

@@ -22,7 +22,6 @@ from ddpcheck.checks.reducer_coverage import (
 )
 from ddpcheck.checks.reducer_coverage.separate_models import Steps, alone, outside, separate, with_gradient
 from ddpcheck.judging import step_alignment
-from ddpcheck.judging.differing_steps import wrapper_links
 from ddpcheck.judging.replicated_parameters import grounds, why_none
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
@@ -179,7 +178,7 @@ def _orphaned(optimizer: Aligned, looked: Steps) -> Finding | None:
         cause="it was built before the model's parameters were replaced, and still holds the old ones",
         advice="Build the optimizer from the parameters of the finished (wrapped) model.",
         where=built,
-        links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
+        links=(f"optimizer {optimizer.number}", *optimizer.wrapper_links()),
         proof=tuple((optimizer.ranks[0].rank, site) for site in [replaced] if site is not None),
     )
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.brought_together import written_between
-from ddpcheck.judging.differing_steps import wrapper_links
 from ddpcheck.judging.indirect_exchanges import by_files, is_seen_together, kept_apart, nothing_else
 from ddpcheck.judging.loader_passes import Line, loops
 from ddpcheck.judging.replicated_parameters import Grounds, grounds
@@ -78,7 +77,7 @@ def outside(world: World, optimizer: Aligned, looked: Steps, ground: Grounds) ->
         cause=cause,
         advice=advice,
         where=where or stepped,
-        links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
+        links=(f"optimizer {optimizer.number}", *optimizer.wrapper_links()),
         proof=tuple((optimizer.ranks[0].rank, s) for s in [stepped] if s is not None),
     )
 
