@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ddpcheck.evidence import ABSENT, UNSEEN
 from ddpcheck.judging import step_alignment
@@ -26,8 +26,8 @@ class Ground(NamedTuple):
     """The dimensions of the mesh along which they are copies, as a clause."""
     is_rounded: bool = False
     """Each holder computes its copy for itself, so that the last bits may differ."""
-    has_usual: bool = True
-    """What most holders hold is the usual value; otherwise any of them may be the wrong one."""
+    usual: Literal["most", "first", "none"] = "most"
+    """Whose value is right where they differ: that of most holders, or of the first one; or any may be wrong."""
     least: int = 1
     """The number of looks at which they have to differ before it counts."""
     is_lasting: bool = False
@@ -104,15 +104,17 @@ def differing(values: Sequence[Any], places: Collection[int]) -> list[int]:
     return [place for place in places if len({at(one, place) for one in values} - {None}) > 1]
 
 
-def minority(values: Sequence[Values], places: Sequence[int]) -> list[int]:
-    """The holders that do not hold what most hold; of equally common values, those of the first holder are usual.
+def minority(ground: Ground, values: Sequence[Values], places: Sequence[int]) -> list[int]:
+    """The holders that do not hold what is usual there; of equally common values, that of the first holder is.
 
     A holder that was asked for none of these settings holds no opinion.
     """
+    if ground.usual == "none":
+        return list(range(len(values)))
     opinions: dict[tuple[Any, ...], list[int]] = {}
     for holder, held in enumerate(values):
         opinion = tuple(at(held, place) for place in places)
         if any(value is not None for value in opinion):
             opinions.setdefault(opinion, []).append(holder)
-    usual = max(opinions.values(), key=lambda who: (len(who), -who[0]))
+    usual = max(opinions.values(), key=lambda who: (0 in who if ground.usual == "first" else len(who), -who[0]))
     return [holder for holders in opinions.values() if holders is not usual for holder in holders]

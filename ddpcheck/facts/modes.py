@@ -46,7 +46,7 @@ def of(world: World) -> list[Holding]:
         shared += [(optimizer, holders, settings.SLICES) for holders in settings.slices(optimizer)]
     found: dict[tuple[object, ...], Holding] = {}
     for optimizer, holders, ground in shared:
-        alike = ground._replace(is_rounded=False, has_usual=len(holders) > 2)
+        alike = ground._replace(is_rounded=False, usual="most" if len(holders) > 2 else "none")
         for holding in _of_optimizer(optimizer, holders, alike):
             found.setdefault((holding.moment, holding.ranks, holding.links), holding)
     return list(found.values())

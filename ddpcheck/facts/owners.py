@@ -8,19 +8,19 @@ from collections.abc import Callable
 from ddpcheck import evidence as ev
 from ddpcheck.facts.holdings import Ground, Holding, Look
 from ddpcheck.judging.once_per_world import once_per_world
-from ddpcheck.judging.sent_by_owners import Sent, Taken, sent
+from ddpcheck.judging.sent_by_owners import Sent, Taken, never_sent, sent
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite
 
 
 @once_per_world
 def of(world: World) -> list[Holding]:
-    """By owner and receiver. An owner may send now and then: a look counts at which others of its parameters arrived.
+    """By owner. It may send now and then: a look counts at which others of its parameters arrived.
 
     And what has arrived may be bounded or normalised on every rank, the owner too, before the next step.
     """
     found: dict[Rank, list[Sent]] = defaultdict(list)
-    for parameter in sent(world):
+    for parameter in (*sent(world), *never_sent(world)):
         found[parameter.owner].append(parameter)
     return [_holding(owner, parameters) for owner, parameters in found.items()]
 
@@ -50,7 +50,7 @@ def _holding(owner: Rank, parameters: list[Sent]) -> Holding:
         (owner.rank, *(rank.rank for rank in receivers)),
         [parameter.path for parameter in parameters],
         range(len(parameters)),
-        Ground("sent", "warning"),
+        Ground("sent", "warning", usual="first"),
         looks,
         words={"owner": str(owner.rank)},
         links=(f"optimizer {parameters[0].optimizer.optimizer}",),

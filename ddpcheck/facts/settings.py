@@ -279,9 +279,9 @@ def _steps(world: World) -> Iterator[Holding]:
     How often a rank calls backward() before a step may be its own affair: the
     ranks' common clock is their collectives.
     """
-    sharded = [(Ground("slices", has_usual=False), ranks) for ranks in _by_shards(world)]
+    sharded = [(Ground("slices", usual="none"), ranks) for ranks in _by_shards(world)]
     # Activations that are exchanged show that it is one model, and do not declare it.
-    for ground, ranks in sharded or [(Ground("exchanged", "warning", has_usual=False), _by_what_is_exchanged(world))]:
+    for ground, ranks in sharded or [(Ground("exchanged", "warning", usual="none"), _by_what_is_exchanged(world))]:
         stepped = [_stepped(rank, ground.kind == "slices") for rank in ranks]
         # Ranks that split a loss otherwise, and call backward() more often for each step, skip nothing.
         if len(ranks) < 2 or not all(one.steps for one in stepped) or len({one.backwards for one in stepped}) > 1:
@@ -395,7 +395,7 @@ def _scales_of_stages(world: World) -> Iterator[Holding]:
                 ["gradient scale"],
                 [0],
                 # One step may lie between the news of an overflow and what is made of it.
-                Ground("stages", "warning", "stages that send each other gradients", has_usual=False, least=2),
+                Ground("stages", "warning", "stages that send each other gradients", usual="none", least=2),
                 [
                     Look(number, ((mine[number].scale,), (theirs[number].scale,)), _line_at(one, mine[number]))
                     for number in sorted(mine.keys() & theirs.keys())

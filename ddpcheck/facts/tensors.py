@@ -229,7 +229,7 @@ def _in_windows(world: World, held: Copies) -> Iterator[Holding]:
                 yield holding._replace(ground=holding.ground._replace(kind=kind or holding.ground.kind))
     if left := _not_handed_out(held, owned):
         yield _holding(held, "parameters", left, None, parameters)._replace(
-            ground=Ground("left over", "warning", has_usual=False, is_lasting=True), idle=idle
+            ground=Ground("left over", "warning", usual="none", is_lasting=True), idle=idle
         )
 
 

@@ -98,7 +98,7 @@ def _tied(world: World) -> Iterator[Holding]:
             histories = _by_sketches(world, first, second)
         else:
             continue
-        yield _holding([first, second], histories, Ground("tied", whom=words, has_usual=False), {})
+        yield _holding([first, second], histories, Ground("tied", whom=words, usual="none"), {})
 
 
 _ONE_TENSOR = Look(0, ((1,), (1,)), lambda _: None)
@@ -214,7 +214,7 @@ def _summed(world: World) -> Iterator[Holding]:
         holding = _holding(
             sides,
             histories,
-            Ground("reduced", "warning", ranks, has_usual=False, least=2, is_lasting=True),
+            Ground("reduced", "warning", ranks, usual="none", least=2, is_lasting=True),
             {"names": names},
         )
         yield holding._replace(
@@ -293,7 +293,7 @@ def _tables_of_stages(world: World) -> Iterator[Holding]:
             holding = _holding(
                 sides,
                 [side.after_steps() for side in sides],
-                Ground("stages", "warning", has_usual=False, is_lasting=True),
+                Ground("stages", "warning", usual="none", is_lasting=True),
                 {},
             )
             if any(may_meet(*side) for side in sides):  # they may differ until then

@@ -64,6 +64,21 @@ def sent(world: World) -> list[Sent]:
     return found
 
 
+@once_per_world
+def never_sent(world: World) -> list[Sent]:
+    """What the owners of parameters that are sent have beside these, and other ranks use and do not step themselves."""
+    owners = {(one.owner, one.optimizer.optimizer) for one in sent(world)}
+    known = {(one.owner, one.path) for one in sent(world)}
+    found = []
+    for key, (owner, *more) in _owned(world).items():
+        beside = (owner.rank, owner.optimizer.optimizer) in owners and (owner.rank, key[1]) not in known
+        if beside and not more:
+            taken = [one for rank in world if rank is not owner.rank for one in _taken(rank, key, owner, enough=0)]
+            if taken:
+                found.append(Sent(owner.rank, owner.optimizer, owner.model, key[1], taken))
+    return found
+
+
 def _kinds(rank: Rank) -> dict[int, str]:
     return {one.model: one.kind for one in rank.of(ev.Model)}
 
@@ -84,8 +99,8 @@ def _owned(world: World) -> dict[Key, list[_Owned]]:
     return found
 
 
-def _taken(rank: Rank, key: Key, owner: _Owned) -> list[Taken]:
-    """What a rank has held; nothing where it was not seen to get anything new from the owner.
+def _taken(rank: Rank, key: Key, owner: _Owned, enough: int = ENOUGH) -> list[Taken]:
+    """What a rank has held; nothing where it was not seen so often to get anything new from the owner.
 
     Of its optimizers, that counts whose steps go with the owner's: another one may step less often.
     """
@@ -95,7 +110,7 @@ def _taken(rank: Rank, key: Key, owner: _Owned) -> list[Taken]:
         if kinds.get(look.model) == key[0] and key[1] in look.names:
             looks[look.optimizer].append(look)
     best: list[Taken] = []
-    most = ENOUGH - 1
+    most = enough - 1
     for its in looks.values():
         found, before, times = [], b"", 0
         met: set[bytes] = set()

@@ -86,7 +86,7 @@ def equality(holding: Holding) -> Equality:
     if len(apart) < max(ground.least, len(holding.looks) if ground.is_lasting else 1):
         return Equality(holding, compared, None)
     look, places = apart[0]
-    odd = minority(look.values, places) if ground.has_usual else range(len(look.values))
+    odd = minority(ground, look.values, places)
     cause, line = holding.cause or _cause(holding, look, places), None
     if cause == "converted":
         line = look.window.conversion(places)

@@ -74,7 +74,7 @@ def test_a_holder_that_differs() -> None:
 
 def test_of_two_holders_the_first_is_the_usual_one_unless_none_is() -> None:
     assert list(equality(holding(("gh", "gx"))).deviation.odd) == [1]  # type: ignore[union-attr]
-    mutual = holding(("gh", "gx"), ground=Ground("tied", has_usual=False))
+    mutual = holding(("gh", "gx"), ground=Ground("tied", usual="none"))
     assert list(equality(mutual).deviation.odd) == [0, 1]  # type: ignore[union-attr]
 
 

@@ -41,3 +41,11 @@ def moved(number, place):
 @pytest.mark.parametrize("seen", [("vv", "cd", "ef", "gh"), ("vv", "cd", "cd", "gh"), ("vv", "vv", "vv", "vv")])
 def test_what_arrives_or_is_sent_now_and_then(seen):
     assert held_on_rank_1(*seen) == ()
+
+
+def test_what_an_owner_never_sends():
+    """Others of its parameters arrive on both ranks, and this one on none: it is stale there."""
+    first = ran("ab", "xy", ["cd", "ef", "gh", "ij"], ["vv"] * 4)
+    others = [ran("uv", "ab", ["vv"] * 4, ["vb", "cb", "eb", "gb"]) for _ in range(2)]
+    (found,) = judge(world(first, *others)).findings
+    assert (found.severity, found.rule, found.ranks) == ("warning", "different-parameters", (1, 2))
