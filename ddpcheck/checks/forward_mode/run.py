@@ -17,8 +17,8 @@ ROWS = (
         found="{values}: {differ} of {of} to differ: {names}",
         causes={
             "": Words(
-                "one rank has called model.eval() for an evaluation of its own, or a load or a copy has left it so, and "
-                "nothing has called model.train() again",
+                "one rank has called model.eval() for an evaluation of its own, or a load or a copy has left it so, "
+                "and nothing has called model.train() again",
                 "Call model.train() on every rank before its first forward of each epoch, after every evaluation, load "
                 "and export.",
             )
