@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ddpcheck.evidence import ABSENT
 from ddpcheck.facts.holdings import Holding, Look
 from ddpcheck.relations.equal import Deviation, equality
-from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
 
@@ -38,8 +38,6 @@ class Row(NamedTuple):
     """The kinds of ground that it reads; all of them by default."""
     noun: str = "parameter"
     subject: str = "{name}"
-    warns_of: tuple[str, ...] = ()
-    """The causes of which a deviation is a warning at most."""
 
 
 class Reading(NamedTuple):
@@ -111,7 +109,7 @@ def finding(row: Row, deviation: Deviation, names: Sequence[str]) -> Finding:
     odd = {ranks[holder] for holder in deviation.odd if holder < len(ranks)}
     return Finding(
         rule=row.rule,
-        severity="warning" if deviation.cause in row.warns_of else holding.ground.severity,
+        severity=holding.ground.severity,
         ranks=tuple(sorted(odd)) or ranks,
         subject=holding.words.get("subject") or row.subject.format(**texts),
         step=look.number if holding.has_steps else None,
@@ -122,8 +120,14 @@ def finding(row: Row, deviation: Deviation, names: Sequence[str]) -> Finding:
         where=deviation.line,
         count=len(deviation.looks),
         links=deviation.links,
-        proof=holding.proof,
+        proof=holding.proof or (_lines(deviation) if row.moment == "gradients" else ()),
     )
+
+
+def _lines(deviation: Deviation) -> tuple[tuple[int, CallSite], ...]:
+    """The line of each holder's step."""
+    each = ((rank, deviation.first.line(holder)) for holder, rank in enumerate(deviation.holding.ranks))
+    return tuple((rank, line) for rank, line in each if line is not None)
 
 
 def _texts_of_window(deviation: Deviation) -> dict[str, str]:

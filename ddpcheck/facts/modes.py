@@ -82,7 +82,7 @@ def _of_optimizer(optimizer: Aligned, holders: Sequence[int], ground: Ground) ->
                 range(len(places)),
                 ground,
                 looks,
-                links=(f"model {by_name[0][name]}",),
+                links=(f"model {by_name[0][name]}", f"optimizer {optimizer.number}"),
                 optimizer=optimizer.number,
             )
 

@@ -12,8 +12,8 @@ CHECK = Check(
     order=105,
     unit="window",
     rules=(
-        Rule("different-training-modes", "ranks train one model with other modules in evaluation mode"),
-        Rule("different-frozen-parameters", "ranks train one model with other parameters frozen"),
+        Rule("different-training-modes", "ranks train one model with different modules in evaluation mode"),
+        Rule("different-frozen-parameters", "ranks train one model with different parameters frozen"),
     ),
     follows=ORIGINS,
     rests_on=(*GROUPS, "steps", "optimizers", "backwards", "module calls"),

@@ -19,7 +19,7 @@ CHECK = Check(
             advisory=True,
         ),
     ),
-    follows=(*ORIGINS, "initial-broadcast", "optimizer-sync", "parameter-sync"),
+    follows=(*ORIGINS, "initial-broadcast", "forward-mode", "optimizer-sync", "parameter-sync"),
     rests_on=(*GROUPS, *CALLS, "steps", "optimizers", "no_sync", "conversions", "scalers"),
     assertions=("assert_gradients_identical",),
 )
