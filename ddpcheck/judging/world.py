@@ -283,6 +283,10 @@ class World:
         self.worked_out: dict[Any, Any] = {}
         """What several judges ask of it: see :mod:`ddpcheck.judging.once_per_world`."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What was worked out stays where it was."""
+        return {**vars(self), "worked_out": {}}
+
     def __iter__(self) -> Iterator[Rank]:
         return iter(self.ranks)
 

@@ -110,9 +110,9 @@ def test_a_model_that_each_rank_trains_for_itself_counts_nowhere(own: bool, expe
 @pytest.mark.parametrize(("one", "other", "expected"), [
     ((512.0, [0.1]), (256.0, [0.1]), (1, 1)),
     ((512.0, [0.1]), (512.0, [0.1]), (1, 0)),
-    ((512.0, [0.1]), (ev.UNREAD, [0.1]), (0, 0)),
+    ((512.0, [0.1]), (ev.UNREAD, [0.1]), (1, 0)),
     ((512.0, [0.1]), (512.0, [ev.UNREAD]), (1, 0)),
-    ((ev.UNREAD, [0.1]), (ev.UNREAD, [0.1]), (0, 0)),
+    ((ev.UNREAD, [0.1]), (ev.UNREAD, [ev.UNREAD]), (0, 0)),
     ((512.0, [0.1]), (512.0, [0.2]), (1, 1)),
     ((None, [0.0]), (None, [0.0]), (0, 0)),
 ])  # fmt: skip

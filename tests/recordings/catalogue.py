@@ -122,6 +122,7 @@ def _planted() -> Iterator[Recorded]:
 
 
 CASES: dict[str, tuple[int, tuple[tuple[str | bytes, ...], ...]]] = {
+    "decoder_in_units": (2, ((), ("--fault",))),
     "diloco": (2, ((),)),
     "double_step": (2, ((),)),
     "dtensor_optimizer": (1, ((),)),
@@ -130,12 +131,15 @@ CASES: dict[str, tuple[int, tuple[tuple[str | bytes, ...], ...]]] = {
     "fsdp1": (2, ((),)),
     "fsdp2": (2, ((),)),
     "fsdp2_faults": (2, (("rankseed",), ("optfirst",), ("clip",), ("nosync",), ("allwrite",), ("noepoch",))),
+    "hybrid_mesh": (4, ((), ("--fault",))),
     "ignored_parameters": (2, ((),)),
     "local_sgd": (2, ((),)),
     "model_parts": (2, (("conv.weight",), ("tail.1.running_mean",), ("nothing",))),
     "noise_alike": (4, ((), ("--fixed",))),
+    "packed_warm_up": (2, ((), ("--fault",))),
     "peeked_loader": (2, (("64", "8", "4", "1"), ("64", "8", "4", "0"))),
     "pipeline_equal_stages": (2, ((),)),
+    "pipeline_with_one_table": (3, ((), ("--fault",))),
     "reused_descriptor": (2, (("metrics",),)),
     "surrogate_error": (1, ((),)),
     "surrogate_file": (1, ((),)),
