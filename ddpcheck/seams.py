@@ -159,9 +159,10 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
     "wrappers": ("which modules are wrapped, and for which ranks", _at(_DDP, "__init__") + _on(_DDP, "process_group")),
     "forwards": ("where forwards through a wrapper begin", _at(_DDP, "_pre_forward")),
     "armed forwards": ("which forwards arm the reducer", _at(_DDP, "_post_forward")),
+    "contributions": ("what each backward contributes", _at("torch.autograd.graph", "get_gradient_edge")),
     "backwards": ("every backward", _at("torch.autograd", "backward")
-        # What reaches parameters before it is reduced: no check rests on it yet.
-        + _at("torch.autograd", "grad", optional=True) + _at("torch.autograd.graph", "get_gradient_edge", optional=True)
+        # What reaches sharded parameters before it is reduced, and what grad() gives: no check rests on it yet.
+        + _at("torch.autograd", "grad", optional=True)
         + _at(_FSDP_PARAM, "to_unsharded", optional=True)
         + _on(_FSDP_PARAM, "sharded_param _unsharded_param", optional=True)
         + _on("torch.distributed.fsdp._flat_param.FlatParameter", "_params _param_infos _shard_param_infos _shapes "

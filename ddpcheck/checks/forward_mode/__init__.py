@@ -16,5 +16,5 @@ CHECK = Check(
         Rule("different-frozen-parameters", "ranks train one model with different parameters frozen"),
     ),
     follows=ORIGINS,
-    rests_on=(*GROUPS, "steps", "optimizers", "backwards", "module calls"),
+    rests_on=(*GROUPS, "steps", "optimizers", "backwards", "contributions", "module calls"),
 )
