@@ -6,8 +6,8 @@ from ddpcheck.checks.check import GROUPS, ORIGINS, Check, Rule
 
 CHECK = Check(
     holds=(
-        "in one window all holders run the forwards that its backward reaches in the same mode (`training` and "
-        "`requires_grad` of their modules)"
+        "in one window all holders run the forwards that its backward reaches in the same mode (training and "
+        "requires_grad of their modules)"
     ),
     order=105,
     unit="window",
