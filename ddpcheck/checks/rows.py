@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ddpcheck.evidence import ABSENT
-from ddpcheck.facts.holdings import Holding, Look
+from ddpcheck.facts.holdings import Holding, Look, name_within
 from ddpcheck.relations.equal import Deviation, equality
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
@@ -23,8 +23,9 @@ class Words(NamedTuple):
 class Row(NamedTuple):
     """One rule: which deviation it reads, and what it is called.
 
-    Texts are templates: ``{names}``, ``{name}``, ``{differ}``, ``{of}``, ``{step}``, ``{ranks}``, ``{values}``,
-    ``{whom}``, ``{along}``, ``{unseen}``, and what the holding has in its ``words``.
+    Texts are templates: ``{name}``, ``{names}``, ``{differ}``, ``{differing}``, ``{of}``, ``{step}``, ``{ranks}``,
+    ``{odd}``, ``{values}``, ``{last}``, ``{whom}``, ``{along}``; for windows ``{unseen}``, ``{absent}``, ``{clip}``,
+    ``{scales}``, ``{backwards}``; and what the holding has in its ``words``.
     """
 
     rule: str
@@ -74,15 +75,10 @@ def read(holdings: Iterable[Holding], rows: Sequence[Row]) -> Reading:
             if deviation is None:
                 continue
             before = named[holding.ranks, holding.links[:1], holding.optimizer]
-            if names := [name for name in deviation.names if _bare(name) not in before]:
+            if names := [name for name in deviation.names if name_within(name) not in before]:
                 found.findings.append(finding(row, deviation, names))
-                before.update(map(_bare, names))
+                before.update(map(name_within, names))
     return found._replace(moments=moments, has_looks=has_looks)
-
-
-def _bare(name: str) -> str:
-    """A name within the model itself, whatever holds a copy of it (a wrapper, an average)."""
-    return name.replace("module.", "")
 
 
 def finding(row: Row, deviation: Deviation, names: Sequence[str]) -> Finding:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.facts import buffer_grounds
 from ddpcheck.facts.buffer_grounds import NORMS, Models
-from ddpcheck.facts.holdings import Ground, Holding, Look
+from ddpcheck.facts.holdings import Ground, Holding, Look, name_within
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.evaluation_alignment import Evaluation, evaluations, is_compared, model_of
 from ddpcheck.judging.first_forwards import named
@@ -183,7 +183,8 @@ def _evaluated(moments: Sequence[tuple[Replicas | None, Evaluation]]) -> Iterato
     models = {rank: its.module for rank, its in first}
     wrapped = rank.of(ev.Wrapped)
     broadcast = any(w.wrapper == one.wrapper and w.broadcast_buffers for w in wrapped)
-    copied = [w for w in wrapped if _bare(w.parameters.names) == _bare(one.parameters.names)]
+    names_within = set(map(name_within, one.parameters.names))
+    copied = [w for w in wrapped if set(map(name_within, w.parameters.names)) == names_within]
     of_kind = f"the {one.kind} that is evaluated"
     for moment, tensors in (("buffers: model", "buffers"), ("evaluated", "parameters")):
         if tensors == "parameters" and (one.wrapper is not None or _may_be_stages(first)):
@@ -191,9 +192,9 @@ def _evaluated(moments: Sequence[tuple[Replicas | None, Evaluation]]) -> Iterato
         by_names: dict[tuple[str, ...], list[Moment]] = defaultdict(list)
         equal = True
         for _, records in moments:
-            its = [getattr(record, tensors) for _, record in records]
+            state = [getattr(record, tensors) for _, record in records]
             line = _lines(ranks, [record.site for _, record in records])
-            by_names[tuple(its[0].names)].append((records[0][1].number, tuple(t.digests for t in its), line))
+            by_names[tuple(state[0].names)].append((records[0][1].number, tuple(t.digests for t in state), line))
             equal &= not step_alignment.differing([record.parameters.digests for _, record in records])
         meant = one.wrapper is not None or (equal and copied)
         links: tuple[str, ...] = (f"model {one.module}",)
@@ -207,11 +208,6 @@ def _evaluated(moments: Sequence[tuple[Replicas | None, Evaluation]]) -> Iterato
                 words={"subject": of_kind, "began": ""},
                 links=links,
             )
-
-
-def _bare(names: Iterable[str]) -> set[str]:
-    """Names within the model itself, whatever holds a copy of it (an average, a wrapper)."""
-    return {name.replace("module.", "") for name in names}
 
 
 def _may_be_stages(records: Evaluation) -> bool:

@@ -67,7 +67,10 @@ class Holding(NamedTuple):
     ground: Ground
     looks: Sequence[Look]
     empty: Callable[[int], frozenset[Any]] = lambda _: frozenset({b"", ABSENT, UNSEEN, None})
-    """By place, the values that stand for nothing to compare, such as zeros."""
+    """By place, the values that stand for nothing to compare, such as zeros.
+
+    With None among them, all holders must have been looked at; without it, several.
+    """
     idle: frozenset[int] = frozenset()
     """Places at which equal values prove nothing, as they stay what they were."""
     cause: str = ""
@@ -81,6 +84,13 @@ class Holding(NamedTuple):
     optimizer: int = -1
     """The number of the optimizer whose windows its looks are; -1 where they are moments of their own."""
     proof: tuple[tuple[int, CallSite], ...] = ()
+
+
+def name_within(name: str) -> str:
+    """A name within the model itself, whatever holds it (a wrapper, an average)."""
+    while name.startswith("module."):
+        name = name.removeprefix("module.")
+    return name
 
 
 def at(values: Values, place: int) -> Any:

@@ -52,6 +52,7 @@ def _holding(owner: Rank, parameters: list[Sent]) -> Holding:
         range(len(parameters)),
         Ground("sent", "warning", usual="first"),
         looks,
+        empty=lambda _: frozenset(),
         words={"owner": str(owner.rank)},
         links=(f"optimizer {parameters[0].optimizer.optimizer}",),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ddpcheck.facts.holdings import Holding, Look, differing, minority
@@ -71,14 +71,14 @@ class Equality(NamedTuple):
 def equality(holding: Holding) -> Equality:
     """Compare the holders at every look."""
     compared, apart = [], []
-    equal_before = -1
+    equal_at: dict[int, int] = {}
     for look in holding.looks:
         different = differing(look.values, holding.places)
-        rounded = _rounded(holding, look, different, look.number - equal_before) if different else {}
+        rounded = _rounded(holding, look, different, equal_at) if different else {}
         if places := [place for place in different if place not in rounded]:
             apart.append((look, places))
-        elif not different:
-            equal_before = look.number
+        if holding.ground.is_rounded:
+            equal_at |= dict.fromkeys(set(holding.places).difference(different), look.number)
         unknown = {place for place, is_known in rounded.items() if not is_known}
         if look.counts and len(holding.looks) >= holding.ground.least and _proves(holding, look, unknown):
             compared.append(look.number)
@@ -97,21 +97,22 @@ def equality(holding: Holding) -> Equality:
 def _proves(holding: Holding, look: Look, unknown: Collection[int]) -> bool:
     """Whether some place was looked at on all holders, and holds more than nothing, which a step has changed.
 
-    Of settings, on several holders.
+    Of settings that a holder may not have been asked for, on several holders.
     """
     for place in holding.places:
         if place not in holding.idle and place not in unknown:
-            known = [value for value in look.at(place) if value is not None]
-            if len(known) > 1 and holding.empty(place).isdisjoint(known):
+            nothing, values = holding.empty(place), look.at(place)
+            known = values if None in nothing else [value for value in values if value is not None]
+            if len(known) > 1 and nothing.isdisjoint(known):
                 return True
     return False
 
 
-def _rounded(holding: Holding, look: Look, places: Sequence[int], windows: int) -> dict[int, bool]:
+def _rounded(holding: Holding, look: Look, places: Sequence[int], equal_at: Mapping[int, int]) -> dict[int, bool]:
     """The places whose copies, each computed by its holder, may differ by rounding alone; and if that is known.
 
-    It is known if they are no further apart than rounding takes them in so
-    many windows. Where their distance is not known, kernels of a device may
+    It is known if they are no further apart than rounding takes them in the
+    windows since they were last equal. Where their distance is not known, kernels of a device may
     have rounded differently, and those of a CPU have not. A gradient that is
     nothing but rounding, as before a normalisation, says nothing, nor does what
     is stepped on it.
@@ -123,7 +124,8 @@ def _rounded(holding: Holding, look: Look, places: Sequence[int], windows: int) 
     found = {}
     for place in places:
         distance = window.distance(moment, place)
-        limit = ROUNDING.get(window.dtype(place), 0.0) * math.sqrt(max(1, windows))
+        windows = max(1, look.number - equal_at.get(place, -1))
+        limit = ROUNDING.get(window.dtype(place), 0.0) * math.sqrt(windows)
         if distance is not None and distance <= limit:
             found[place] = True
         elif window.absent([place]):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ddpcheck import evidence as ev
+from ddpcheck.facts.holdings import name_within
 from tests.judging import sharded_models, training_steps
 from tests.judging.judged import OF_STEPS, run_judged
 from tests.judging.training_steps import digests, optimizer, stepped
@@ -137,3 +138,9 @@ def test_parameters_whose_names_are_no_templates() -> None:
     for made in ranks:
         made[1][1]["parameters"] = named
     assert [f.subject for f in of_check("gradient-sync", *ranks).findings] == ["w{0}{x}"]
+
+
+def test_names_of_two_tensors_that_a_prefix_would_make_one() -> None:
+    """``module.`` stands for a wrapper where a name begins, and nowhere else."""
+    assert name_within("module.module.a_module.w") == "a_module.w"
+    assert name_within("a_module.w") == "a_module.w"

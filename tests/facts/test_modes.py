@@ -47,8 +47,8 @@ def judged(*ranks: list[Made]) -> Any:
 
 def test_ranks_in_one_mode() -> None:
     ours = rank(window(0, ran(1)), window(1, ran(2, names=False)))
-    said = judged(ours, ours)
-    assert (said.checked, said.of, said.findings) == (2, 2, ())
+    result = judged(ours, ours)
+    assert (result.checked, result.of, result.findings) == (2, 2, ())
 
 
 def test_a_rank_that_trains_in_evaluation_mode() -> None:
@@ -86,9 +86,9 @@ def test_micro_batches_in_two_modes() -> None:
     [window(0, ran(1, "0", modules=["net"]))],  # another model
 ])  # fmt: skip
 def test_a_mode_that_is_not_known(other: list[list[Made]]) -> None:
-    said = judged(rank(window(0, ran(1))), rank(*other))
-    assert (said.checked, said.findings) == (0, ())
-    assert said.skipped_because
+    result = judged(rank(window(0, ran(1))), rank(*other))
+    assert (result.checked, result.findings) == (0, ())
+    assert result.skipped_because
 
 
 @pytest.mark.parametrize("placement", ["S0", "R"])
@@ -104,3 +104,12 @@ def test_ranks_that_train_each_its_own_model() -> None:
     """Nothing declares that they hold one."""
     ranks = [rank(window(0, ran(1, flags)), is_wrapped=False) for flags in ("11", "00")]
     assert modes.of(world(*ranks)) == []
+
+
+def test_a_window_in_which_one_of_three_ranks_is_not_known() -> None:
+    """It is not compared in full, and counts for nothing; what is seen to differ is found all the same."""
+    known, unknown = rank(window(0, ran(1))), rank(window(0, ran(1, "00", several=True)))
+    result = judged(known, known, unknown)
+    assert (result.checked, result.findings) == (0, ())
+    (found,) = judged(known, rank(window(0, ran(1, "00"))), unknown).findings
+    assert found.rule == "different-training-modes"

@@ -82,10 +82,10 @@ def test_what_each_rank_computes_may_be_rounded(device, parallelised, apart, exp
     ranks = ranks_of_norm(device, "ab", parallelised)
     over = world(*ranks) if apart is None else with_sketches(ranks, 1.0, 1.0 + apart)
     for judge in (gradient_sync.judge, parameter_sync.judge):
-        said = judge(over)
-        assert [one.severity for one in said.findings] == ["error"] * expected
+        result = judge(over)
+        assert [one.severity for one in result.findings] == ["error"] * expected
         # Where nobody knows how far apart they are, nothing is held.
-        assert said.checked == (0 if apart is None and not expected else 1)
+        assert result.checked == (0 if apart is None and not expected else 1)
     assert gradient_sync.judge(world(*ranks_of_norm(device, "aa", parallelised))).findings == ()
 
 

@@ -208,3 +208,14 @@ def test_a_gradient_that_is_nothing_but_rounding() -> None:
 def test_fewer_looks_than_have_to_differ_hold_nothing() -> None:
     found = equality(holding(("gh", "gx"), ground=Ground("stages", least=2)))
     assert (found.compared, found.deviation) == ([], None)
+
+
+def test_each_tensor_has_its_own_drift() -> None:
+    """One that is never equal to the last bit does not widen what the others may be apart."""
+    near, far = 0.5 * SUMMANDS * EPSILON, 5 * SUMMANDS * EPSILON
+    ground = Ground("declared", is_rounded=True)
+    drifts = [Look(n, (digests("gh"), digests("xh")), line, Kernel({0: near})) for n in range(100)]
+    last = Look(100, (digests("gh"), digests("xy")), line, Kernel({0: near, 1: far}))
+    found = equality(Holding("parameters", (0, 1), ["a", "b"], [0, 1], ground, [*drifts, last], cause="given"))
+    assert found.deviation is not None
+    assert found.deviation.names == ["b"]

@@ -59,12 +59,12 @@ def _loop(rank: Rank, scheduled: ev.Scheduled) -> str:
         return ""
     loop = around[-1]
     assert isinstance(loop.node, (ast.For, ast.AsyncFor))
-    told = f", in `for {ast.unparse(loop.node.target)} in {ast.unparse(loop.node.iter)}:` (line {loop.where.line})"
+    shown = f", in `for {ast.unparse(loop.node.target)} in {ast.unparse(loop.node.iter)}:` (line {loop.where.line})"
     names = {node.attr for node in ast.walk(loop.node.iter) if isinstance(node, ast.Attribute)}
     names |= {node.id for node in ast.walk(loop.node.iter) if isinstance(node, ast.Name)}
     for name in sorted(names):
         for call in program_text.calls_with(rank.process, name):
             value = ast.unparse(program_text.given(call.node, name) or ast.Constant(None))
             if "world_size" in value:
-                return f"{told}, with {name}={value} ({call.where.file}:{call.where.line})"
-    return told
+                return f"{shown}, with {name}={value} ({call.where.file}:{call.where.line})"
+    return shown

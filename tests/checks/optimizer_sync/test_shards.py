@@ -16,8 +16,8 @@ def of(rates, placements=("S0",), shape=(2,), pairs=False, models=()):
         steps = [stepped(9, n, ["g"], rates=[one]) for n, one in enumerate(rate)]
         met = [model(2, held("weight"), model=number) for number in (models[rank] if models else ())]
         ranks.append([mesh(shape, first=first), *met, optimizer(3, {"weight": where}), *steps])
-    said = judge(world(*ranks))
-    return said.checked, [one for one in said.findings if "rate" in one.rule]
+    result = judge(world(*ranks))
+    return result.checked, [one for one in result.findings if "rate" in one.rule]
 
 
 def test_a_rate_of_one_rank():
