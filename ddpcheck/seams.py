@@ -199,7 +199,7 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
         "register_optimizer_step_pre_hook register_optimizer_step_post_hook")),
     "scalers": ("the scale of gradients", _at(_SCALER, "step") + _on(_SCALER, "_scale")),
     "norms": ("what gradients are measured and clipped by", _at("torch.nn.utils.clip_grad", "clip_grad_norm_")
-        + _at("torch.nn.utils", "get_total_norm", since=(2, 6)) + _at(_SCALER, "unscale_")
+        + _at("torch.nn.utils", "get_total_norm clip_grads_with_norm_", since=(2, 6)) + _at(_SCALER, "unscale_")
         + _at(_FSDP1, "clip_grad_norm_", later=True)),
     "unreduced backwards": ("in which backwards FSDP is not to reduce", _at(f"{_FSDP2}.FSDPModule",
         "set_requires_gradient_sync", later=True) + _at(_FSDP1, "no_sync", later=True)),

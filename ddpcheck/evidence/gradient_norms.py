@@ -9,12 +9,14 @@ import msgspec
 
 from ddpcheck.evidence.record import NO_SITE, Record
 
-How = Literal["clip_grad_norm_", "get_total_norm", "FSDP.clip_grad_norm_", "all_reduce", "backward"]
+How = Literal[
+    "clip_grad_norm_", "clip_grads_with_norm_", "get_total_norm", "FSDP.clip_grad_norm_", "all_reduce", "backward"
+]
 """torch's functions; FSDP's own; the program's own sum of one number over ranks; or nothing but the end of the last
 backward()."""
 
 NOTHING = -1.0
-"""In the place of a square: there is no gradient, or none that can be read without waiting."""
+"""In the place of a norm: there is no gradient, or none that can be read without waiting."""
 
 
 class Norm(Record, frozen=True, kw_only=True):
@@ -27,35 +29,41 @@ class Norm(Record, frozen=True, kw_only=True):
     number: int
     """The step."""
     how: How
+    moment: int
+    """The number of the measurement in this process: those of one number are of several optimizers."""
     site: int
     """The line at which it was measured; that of the backward() where nothing else was seen."""
-    squares: bytes
-    """For each parameter a double: the sum of the squares of what this rank has of its gradient; or NOTHING."""
+    norms: bytes
+    """For each parameter a double: the norm of what this rank has of its gradient; or NOTHING."""
+    power: float = 2.0
+    """Of the norm: infinite for the largest element."""
     factor: float | None
     """What all of them were multiplied by until the step; None where it was not one number for all."""
     given: float | None = None
     """What the rank has put into its sum over ranks."""
     came: float | None = None
-    """What came out of that, or of torch's function."""
+    """What came out of that, or of torch's function; the norm that was handed to ``clip_grads_with_norm_``."""
     group: str = ""
     """The ranks of that sum."""
     largest: float | None = None
     """The norm up to which gradients are left alone, as torch's function was told."""
     scale: float | None = None
     """What the gradients were divided by after this, when a scaler undid its factor; None where none did so."""
+    backwards_later: int = 0
+    """The backward() calls that ended between the measurement and the step."""
     joint: list[str] = msgspec.field(default_factory=list)
     """The groups over which the program's own collectives went within the backward()."""
     step_site: int = NO_SITE
 
 
-def packed(squares: list[float]) -> bytes:
-    """How squares stand in a record."""
-    return struct.pack(f"<{len(squares)}d", *squares)
+def packed(norms: list[float]) -> bytes:
+    """How norms stand in a record."""
+    return struct.pack(f"<{len(norms)}d", *norms)
 
 
-def unpacked(squares: bytes) -> tuple[float, ...]:
+def unpacked(norms: bytes) -> tuple[float, ...]:
     """The same as numbers."""
-    return struct.unpack(f"<{len(squares) // 8}d", squares)
+    return struct.unpack(f"<{len(norms) // 8}d", norms)
 
 
 class PartRead(Record, frozen=True, kw_only=True):

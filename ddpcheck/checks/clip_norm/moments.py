@@ -34,7 +34,7 @@ class Measured(NamedTuple):
     @property
     def squares(self) -> tuple[float, ...]:
         """For each parameter; NOTHING among them."""
-        return ev.unpacked(self.norm.squares)
+        return tuple(n if n == ev.NOTHING else n * n for n in ev.unpacked(self.norm.norms))
 
     @property
     def total(self) -> float:
@@ -77,7 +77,7 @@ def steps(world: World) -> Iterator[tuple[int, int, Step]]:
                 described[record.optimizer] = record, _declared(rank, record)
                 continue
             last, among = described.get(record.optimizer, (None, frozenset[int]()))
-            if last is not None and len(last.parameters) * 8 == len(record.squares):
+            if last is not None and len(last.parameters) * 8 == len(record.norms):
                 found[record.optimizer, record.number][rank.rank].append(Measured(rank, last, record, among))
     for (optimizer, number), each in sorted(found.items()):
         yield optimizer, number, each

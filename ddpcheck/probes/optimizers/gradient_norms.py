@@ -1,12 +1,13 @@
 """What a program measures its gradients by before a step, and by how much they are scaled until then.
 
-Each measurement is a moment: the squares of all gradients are taken there, and
+Each measurement is a moment: the norms of all gradients are taken there, and
 once more on entry to the step, at the first steps and now and then. On devices
 they are computed there, and read later. Whose norm it was, a judge says.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import around, once_imported
 from ddpcheck.probes.recording.unwatchable_moments import asleep, is_out_of_memory, is_tracing, overlooked
 
-CLIPS = ("clip_grad_norm_", "FSDP.clip_grad_norm_")
+CLIPS = ("clip_grad_norm_", "clip_grads_with_norm_", "FSDP.clip_grad_norm_")
 
 MOST_LOOKS = 128
 """Measurements of an optimizer's gradients before one step."""
@@ -47,22 +48,23 @@ ALIKE, ROUNDED = 2e-3, 2e-2
 class Facts(NamedTuple):
     """What is known of the gradients of one optimizer at a moment."""
 
-    squares: list[float]
+    norms: list[float]
+    power: float
     sample: gradient_reuse.Sample | None
     rough: bool
     """Some of them have 16 bits."""
 
     @property
     def is_seen(self) -> bool:
-        return any(one > 0 for one in self.squares)
+        return any(one > 0 for one in self.norms)
 
     def factor_until(self, now: Facts) -> float | None:
         """The one number that all of it was multiplied by; None where there is none."""
-        pairs = [(a, b) for a, b in zip(self.squares, now.squares, strict=True) if a != NOTHING or b != NOTHING]
-        total = sum(a for a, _ in pairs)
-        if not total > 0 or any(NOTHING in pair for pair in pairs) or total == float("inf"):
+        pairs = [(a, b) for a, b in zip(self.norms, now.norms, strict=True) if a != NOTHING or b != NOTHING]
+        total = math.hypot(*(a for a, _ in pairs))
+        if not 0 < total < math.inf or any(NOTHING in pair for pair in pairs):
             return None
-        factors = [(b / a) ** 0.5 for a, b in pairs if a > 1e-12 * total]
+        factors = [b / a for a, b in pairs if a > 1e-6 * total]
         middle = statistics.median(factors)
         nearly = (ROUNDED if self.rough else ALIKE) * middle
         if not middle > 0 or any(abs(one - middle) > nearly for one in factors):
@@ -72,25 +74,25 @@ class Facts(NamedTuple):
                 return None
         elif len(factors) < gradient_reuse.ENOUGH:
             return None
-        return float((sum(b for _, b in pairs) / total) ** 0.5)
+        return math.hypot(*(b for _, b in pairs)) / total
 
 
-def measured(parameters: Sequence[torch.Tensor]) -> Facts | Derived | None:
+def measured(parameters: Sequence[torch.Tensor], power: float = 2.0) -> Facts | Derived | None:
     """The gradients of these parameters; a device takes its time for that, and None stands for one that has failed."""
     gradients = [_readable(p.grad) for p in parameters]
     rough = any(one is not None and one.element_size() < 4 for one in gradients)
-    numbers = together([*map(_norm, gradients), *gradient_reuse.sample_anywhere(gradients)])
+    norms = [_norm(one, power) for one in gradients]
+    numbers = together([*norms, *gradient_reuse.sample_anywhere(gradients)])
     if isinstance(numbers, Derived):
-        return Derived(partial(_facts, len(gradients), rough), numbers)
-    return _facts(len(gradients), rough, numbers)
+        return Derived(partial(_facts, len(gradients), power, rough), numbers)
+    return _facts(len(gradients), power, rough, numbers)
 
 
-def _facts(number: int, rough: bool, numbers: list[float | None]) -> Facts | None:
+def _facts(number: int, power: float, rough: bool, numbers: list[float | None]) -> Facts | None:
     known = [one for one in numbers if one is not None]
     if len(known) < len(numbers):
         return None
-    squares = [one if one == NOTHING else one**2 for one in known[:number]]
-    return Facts(squares, tuple(known[number:]) or None, rough)
+    return Facts(known[:number], power, tuple(known[number:]) or None, rough)
 
 
 class _Measured(NamedTuple):
@@ -102,8 +104,14 @@ class _Measured(NamedTuple):
 class _Moment:
     """One measurement, of all optimizers that have gradients."""
 
-    def __init__(self, how: How, site: int, of: dict[int, _Measured], **more: Any) -> None:
-        self.how, self.site, self.of, self.more = how, site, of, more
+    count = 0
+
+    def __init__(self, how: How, site: int, of: dict[int, _Measured], power: float = 2.0, **more: Any) -> None:
+        self.how, self.site, self.of, self.power, self.more = how, site, of, power, more
+        self.backwards = _backwards
+        """Those that had ended."""
+        self.number = _Moment.count
+        _Moment.count += 1
         self.scales: dict[int, float | Derived | None] = {}
         """What a scaler has divided an optimizer's gradients by since."""
 
@@ -111,6 +119,8 @@ class _Moment:
 _moments: list[_Moment] = []
 _backward: _Moment | None = None
 """The end of the last one."""
+_backwards = 0
+"""The outermost ones that have ended."""
 _steps: dict[int, int] = {}
 """By optimizer, the steps that it has made."""
 _looks: dict[int, int] = {}
@@ -125,6 +135,7 @@ def watch() -> None:
     clip = torch.nn.utils.clip_grad
     around(clip, "clip_grad_norm_", partial(_around_helper, how="clip_grad_norm_"))
     around(torch.nn.utils, "get_total_norm", partial(_around_helper, how="get_total_norm"))
+    around(torch.nn.utils, "clip_grads_with_norm_", partial(_around_helper, how="clip_grads_with_norm_"))
     scaler = getattr(torch.amp, "GradScaler", None)
     if scaler is not None:
         around(scaler, "unscale_", _around_unscale)
@@ -153,19 +164,29 @@ def _around_helper(original: Callable[..., Any], how: How) -> Callable[..., Any]
             if how in CLIPS:
                 gradient_events.CLIPPED.tell(user_lines.here())
             given = Arguments(known, args, kwargs)
-            norm = given.get("norm_type")
-            if norm is None or norm == 2:
-                moment = _note(how, user_lines.here(), largest=_number(given.get("max_norm")))
+            power = _power(given.get("norm_type"))
+            if power is not None:
+                more = {"largest": _number(given.get("max_norm")), "came": _number(given.get("total_norm"))}
+                moment = _note(how, user_lines.here(), power, **more)
         _helping += 1
         try:
             result = original(*args, **kwargs)
         finally:
             _helping -= 1
-        if moment is not None:
+        if moment is not None and result is not None:
             moment.more["came"] = _number(result)
         return result
 
     return measured
+
+
+def _power(given: Any) -> float | None:
+    """Of the norm that a function of torch's makes; None for one that is no norm."""
+    try:
+        power = 2.0 if given is None else float(given)
+    except (TypeError, ValueError):
+        return None
+    return power if power > 0 else None
 
 
 def _reduces(op: str, given: Arguments, call: Call) -> Callable[[], None] | None:
@@ -190,25 +211,27 @@ def _reduces(op: str, given: Arguments, call: Call) -> Callable[[], None] | None
 
 def _backward_ended() -> None:
     """Where nothing else is seen, gradients are measured here: those that lie on several ranks are whole by now."""
-    global _backward
+    global _backward, _backwards
     _backward = None
+    _backwards += 1
     of = _measured(lambda number: _is_wanted(number) and not gradient_events.is_too_costly(number), shards=not _joint)
     if of:
         _backward = _Moment("backward", gradient_events.Running.site, of)
 
 
-def _note(how: How, site: int, **more: Any) -> _Moment | None:
-    if len(_moments) >= MOST:
-        return None
-    of = _measured(_is_wanted)
+def _note(how: How, site: int, power: float = 2.0, **more: Any) -> _Moment | None:
+    is_full = len(_moments) >= MOST
+    of = _measured(_is_wanted, power=power) if how in CLIPS or not is_full else {}
     if not of:
         return None
-    moment = _Moment(how, site, of, **{name: value for name, value in more.items() if value is not None})
+    moment = _Moment(how, site, of, power, **{name: value for name, value in more.items() if value is not None})
+    if is_full:
+        _moments.pop()  # of clips in one window, the last one is the step's
     _moments.append(moment)
     return moment
 
 
-def _measured(wanted: Callable[[int], bool], shards: bool = False) -> dict[int, _Measured]:
+def _measured(wanted: Callable[[int], bool], shards: bool = False, power: float = 2.0) -> dict[int, _Measured]:
     """The gradients of the optimizers that are wanted; with ``shards``, of those alone that have some."""
     if is_tracing() or asleep():
         return {}
@@ -217,16 +240,16 @@ def _measured(wanted: Callable[[int], bool], shards: bool = False) -> dict[int, 
         if shards and not _has_shards(parameters):
             continue
         _looks[number] = _looks.get(number, 0) + 1
-        facts = _looked(parameters)
+        facts = _looked(parameters, power)
         if isinstance(facts, Derived) or (facts is not None and facts.is_seen):
             found[number] = _Measured(facts, len(parameters))
     return found
 
 
-def _looked(parameters: Sequence[torch.Tensor]) -> Facts | Derived | None:
+def _looked(parameters: Sequence[torch.Tensor], power: float = 2.0) -> Facts | Derived | None:
     try:
         with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-            return measured(parameters)
+            return measured(parameters, power)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
@@ -271,17 +294,20 @@ def _entered(
     _looks.pop(optimizer, None)
     gradient_events.forget_gone(_steps)
     if mine and number % writer.stride(Norm) == 0 and not is_tracing() and not asleep():
-        now = _looked(parameters)
-        mine_now = [one for one in mine if now is not None and one.of[optimizer].number == len(parameters)]
-        others = [one.of[optimizer].facts for one in mine_now if one is not _backward]
-        for moment in mine_now:
+        now = {power: _looked(parameters, power) for power in {one.power for one in mine}}
+        known = [one for one in mine if now[one.power] is not None and one.of[optimizer].number == len(parameters)]
+        others = [one.of[optimizer].facts for one in known if one is not _backward and one.power == 2]
+        for moment in known:
             record = partial(
                 Norm,
                 **writer.next(),
                 optimizer=optimizer,
                 number=number,
                 how=moment.how,
+                moment=moment.number,
                 site=moment.site,
+                power=moment.power,
+                backwards_later=_backwards - moment.backwards,
                 joint=sorted(_joint),
                 step_site=site,
             )
@@ -289,7 +315,7 @@ def _entered(
                 writer,
                 partial(_made, record),
                 before=moment.of[optimizer].facts,
-                now=now,
+                now=now[moment.power],
                 others=others if moment is _backward else [],
                 scale=moment.scales.get(optimizer),
                 more=moment.more,
@@ -316,7 +342,7 @@ def _made(
     if any(one is not None and abs(one - 1) > ALIKE for one in factors):
         return None
     known = {name: value for name, value in more.items() if value is not None}
-    return record(squares=packed(before.squares), factor=before.factor_until(now), scale=scale, **known)
+    return record(norms=packed(before.norms), factor=before.factor_until(now), scale=scale, **known)
 
 
 # --- numbers
@@ -330,17 +356,17 @@ def _readable(gradient: torch.Tensor | None) -> torch.Tensor | None:
     return readable_memory.in_a_row(own) if own.numel() else own
 
 
-def _norm(gradient: torch.Tensor | None) -> float | torch.Tensor:
+def _norm(gradient: torch.Tensor | None, power: float) -> float | torch.Tensor:
     """Of one gradient, on its device; NOTHING where there is none."""
     if gradient is None:
         return NOTHING
     if not gradient.numel():
         return 0.0
     if gradient.is_cuda:
-        norm: torch.Tensor = torch.linalg.vector_norm(gradient, dtype=torch.float64)
+        norm: torch.Tensor = torch.linalg.vector_norm(gradient, power, dtype=torch.float64)
         return norm
     kind = torch.float64 if gradient.numel() < LARGE else None if gradient.element_size() > 2 else torch.float32
-    return float(torch.linalg.vector_norm(gradient, dtype=kind))
+    return float(torch.linalg.vector_norm(gradient, power, dtype=kind))
 
 
 def _is_a_number(tensor: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -62,7 +63,7 @@ def test_on_a_device_as_on_the_cpu(kind):
         there = [g if g is None else g.to(f"cuda:{n % 2}") if n else g for n, g in enumerate(before)]
         found = measured(there)
         later = measured([g if g is None else g * 0.5 for g in there])
-    assert found.squares == pytest.approx(expected.squares, rel=1e-6)
+    assert found.norms == pytest.approx(expected.norms, rel=1e-6)
     assert (found.sample, found.rough) == (expected.sample, expected.rough)
     assert found.factor_until(later) == pytest.approx(0.5)
 
@@ -115,7 +116,7 @@ def test_a_clip_is_recorded(recorded):
     train(2, lambda net, _: torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5))
     first, second = recorded(ev.Norm)
     assert (first.how, first.largest, first.number, second.number) == ("clip_grad_norm_", 0.5, 0, 1)
-    assert sum(ev.unpacked(first.squares)) == pytest.approx(first.came**2)
+    assert math.hypot(*ev.unpacked(first.norms)) == pytest.approx(first.came)
     assert first.factor == pytest.approx(0.5 / first.came, rel=1e-4)
     assert first.site != second.step_site
 
@@ -139,7 +140,7 @@ def test_a_clip_on_a_device(recorded, before_step, number):
     found = recorded(ev.Norm)
     assert len(found) == 2 * number
     for one, other in zip(found[:number], found[number:], strict=True):
-        assert ev.unpacked(other.squares) == pytest.approx(ev.unpacked(one.squares))
+        assert ev.unpacked(other.norms) == pytest.approx(ev.unpacked(one.norms))
         assert (other.factor, other.came) == pytest.approx((one.factor, one.came))
         assert (other.how, other.largest, other.number) == (one.how, one.largest, one.number)
 
@@ -160,10 +161,68 @@ def test_nothing_is_measured_in_a_capture(recorded, monkeypatch):
     assert recorded(ev.Norm) == []
 
 
-def test_other_norms_are_left_alone(recorded):
-    """Only squares are compared."""
-    train(2, lambda net, _: torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5, norm_type=float("inf")))
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("power", [1.0, 3.5, math.inf, "inf"])
+def test_norms_of_other_powers(recorded, power, device):
+    """They are measured by the power that torch's function was given."""
+
+    def clip_by(net, _):
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5, norm_type=power)
+
+    with ddpcheck.simulated_devices(1):
+        train(2, clip_by, device)
+    first, _ = recorded(ev.Norm)
+    norms = torch.tensor(ev.unpacked(first.norms))
+    assert first.power == float(power)
+    assert torch.linalg.vector_norm(norms, first.power) == pytest.approx(first.came, rel=1e-5)
+    assert first.factor == pytest.approx(0.5 / first.came, rel=1e-4)
+
+
+def test_what_is_no_norm_is_not_measured(recorded):
+    train(2, lambda net, _: torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5, norm_type=0.0))
     assert recorded(ev.Norm) == []
+
+
+def test_a_norm_that_the_program_hands_over(recorded):
+    """Of the clip, both numbers are known: the bound, and the norm that the program came to."""
+
+    def clip_by_twice_the_norm(net, _):
+        norm = torch.nn.utils.get_total_norm([p.grad for p in net.parameters()])
+        torch.nn.utils.clip_grads_with_norm_(net.parameters(), 0.5, 2 * norm)
+
+    train(1, clip_by_twice_the_norm)
+    made, clipped = recorded(ev.Norm)
+    assert (made.how, clipped.how, clipped.largest) == ("get_total_norm", "clip_grads_with_norm_", 0.5)
+    assert clipped.came == pytest.approx(2 * made.came)
+    assert clipped.factor == pytest.approx(0.25 / made.came, rel=1e-4)
+    assert clipped.moment == made.moment + 1
+
+
+def test_the_last_of_many_clips_is_recorded(recorded):
+    """As where each micro-batch is clipped."""
+    net = torch.nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(9):
+        net(torch.randn(4, 6)).square().mean().backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+    optimizer.step()
+    found = recorded(ev.Norm)
+    assert [one.backwards_later for one in found] == [8, 7, 6, 5, 4, 0]
+    assert [one.factor is None for one in found] == [True] * 5 + [False]
+
+
+def test_several_optimizers_of_one_measurement(recorded):
+    """Their records have one number."""
+    net = torch.nn.Linear(6, 3)
+    optimizers = [torch.optim.SGD([p], lr=0.1) for p in net.parameters()]
+    for _ in range(2):
+        net(torch.randn(4, 6)).square().mean().backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+        for one in optimizers:
+            one.step()
+    first, second, third, fourth = recorded(ev.Norm)
+    assert first.moment == second.moment != third.moment == fourth.moment
+    assert math.hypot(*ev.unpacked(first.norms), *ev.unpacked(second.norms)) == pytest.approx(first.came)
 
 
 def test_no_measurement_no_record(recorded):
