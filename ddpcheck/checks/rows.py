@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 from ddpcheck.evidence import ABSENT
 from ddpcheck.facts.holdings import Holding, Look, name_within
+from ddpcheck.facts.norms import Team
+from ddpcheck.relations import norm
 from ddpcheck.relations.equal import Deviation, equality
-from ddpcheck.vocabulary.model import CallSite, Finding
+from ddpcheck.vocabulary.model import CallSite, Finding, Severity
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
 
@@ -39,6 +41,27 @@ class Row(NamedTuple):
     """The kinds of ground that it reads; all of them by default."""
     noun: str = "parameter"
     subject: str = "{name}"
+
+
+class NormRow(NamedTuple):
+    """One rule on norms that gradients are clipped by: which norms it reads, and what it is called.
+
+    Texts are templates: ``{norm}`` and ``{norms}`` (of the first rank, and of all), ``{whole}``, ``{factors}``,
+    ``{ranks}``, ``{group}``, ``{name}``, ``{names}``, ``{times}``, ``{scale}``, ``{bound}``, ``{left}``, ``{made}``.
+    """
+
+    rule: str
+    candidates: tuple[str, ...]
+    """The norms that fit in place of that of the whole."""
+    expected: str
+    found: str
+    causes: Mapping[str, Words]
+    """By candidate and kind of team, by candidate, or for all others."""
+    subject: str = "the gradients{of_optimizer}"
+    severity: Severity = "error"
+    """The most that it may say; what equal values alone show is a warning."""
+    counts: bool = True
+    """Its windows count as compared."""
 
 
 class Reading(NamedTuple):
@@ -164,3 +187,85 @@ def _number(value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(f"{one:.6g}" for one in value[:4])
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# --- norms
+
+
+def read_norms(teams: Iterable[Team], rows: Sequence[NormRow]) -> tuple[set[tuple[int, int]], list[Finding]]:
+    """The windows whose clip was explained by the norm of the whole, or is wrong; and the findings of all rows."""
+    found = [norm.scaling(team) for team in teams]
+    held = {(one.team.optimizer, number) for one in found for number in one.compared}
+    findings: list[Finding] = []
+    named: set[tuple[int, int]] = set()
+    for row in rows:
+        for deviation in (deviation for one in found for deviation in one.deviations):
+            windows = {(deviation.team.optimizer, one.number) for one in deviation.windows}
+            if deviation.candidate in row.candidates and not windows & (held | named):
+                named |= windows if row.counts else set()
+                findings.append(_norm_finding(row, deviation))
+    return held | named, findings
+
+
+def _norm_finding(row: NormRow, deviation: norm.Deviation) -> Finding:
+    team, first = deviation.team, deviation.windows[0]
+    measures = first.measures
+    texts = _texts_of_norms(deviation)
+    causes = (f"{deviation.candidate} {team.kind}", deviation.candidate, "")
+    words = next(row.causes[key] for key in causes if key in row.causes)
+    line = next((one.line for one in measures if one.first.how != "backward"), measures[0].line)
+    if copies := [holders for holders in team.seen[0] if len(holders) > 1] if deviation.candidate == "copies" else []:
+        line = next((one.line for one in first.others[0] if len(copies[0].intersection(one.group)) > 1), line)
+    return Finding(
+        rule=row.rule,
+        severity=row.severity if deviation.is_declared else "warning",
+        ranks=tuple(one.rank.rank for one in measures),
+        subject=row.subject.format(**texts),
+        step=first.number,
+        expected=row.expected.format(**texts),
+        found=row.found.format(**texts),
+        cause=words.cause.format(**texts),
+        advice=words.advice.format(**texts),
+        where=line,
+        count=len(deviation.windows),
+        links=(f"optimizer {team.optimizer}",),
+    )
+
+
+_MADE = {
+    "largest": "the largest norm that a rank has of its part",
+    "sum": "the sum of the norms that the ranks have of their parts",
+    "mean": "the mean of the norms that the ranks have of their parts",
+    "mean square": "the root of the mean of the squares of the ranks' parts",
+}
+
+
+def _texts_of_norms(deviation: norm.Deviation) -> dict[str, Any]:
+    team, measures = deviation.team, deviation.windows[0].measures
+    one = measures[0]
+    shown = [f"{each.factor:.4g} on rank {each.rank.rank}" for each in measures if each.factor is not None]
+    held = (team.declared if deviation.is_declared else team.seen)[0]
+    counted = [place for place, holders in enumerate(held) if len(holders) > 1] if len(held) else []
+    times = max((len(held[place]) for place in counted), default=team.replicas)
+    names = [one.parameters[place].name for place in counted]
+    is_all = len(counted) in (0, len(held))
+    bound, scale = one.first.largest or 0.0, one.first.scale or 1.0
+    return {
+        "norm": deviation.norms[0],
+        "norms": ", ".join(f"{each:.4g}" for each in deviation.norms),
+        "whole": deviation.whole or 0.0,
+        "and_whole": f", and that of the whole {deviation.whole:.4g}" if deviation.whole else "",
+        "factors": ", ".join(shown),
+        "ranks": ranks_text(each.rank.rank for each in measures),
+        "group": ranks_text(one.group) if one.group else "",
+        "name": names[0] if names else "the gradients",
+        "names": "all parameters" if is_all else listing(names),
+        "are": "is" if len(names) == 1 and not is_all else "are",
+        "times": times,
+        "no_sum": ": here no sum over ranks is needed" if is_all else "",
+        "bound": bound,
+        "scale": scale,
+        "left": bound / scale,
+        "made": _MADE.get(deviation.candidate, ""),
+        "of_optimizer": f" of optimizer {team.optimizer}" if team.optimizer else "",
+    }

@@ -1,0 +1,412 @@
+"""The norms of gradients before each step on the ranks that hold one model, and by what factors they were scaled."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ddpcheck import evidence as ev
+from ddpcheck.facts.sketches import Numbers
+from ddpcheck.judging import happens_before
+from ddpcheck.judging.brought_together import is_trained_apart
+from ddpcheck.judging.once_per_world import once_per_world
+from ddpcheck.judging.world import Rank, World
+from ddpcheck.vocabulary.model import CallSite
+
+CLIPS = ("clip_grad_norm_", "clip_grads_with_norm_", "FSDP.clip_grad_norm_")
+"""The functions that clip, of those that measure."""
+ENOUGH = 3
+"""Windows in which gradients of several ranks have to be the same numbers, to be taken for those of copies."""
+ALIKE, ROUGH = 1e-3, 1e-2
+"""How far rounding takes a norm or a factor, over its size; and where any gradient has 16 bits."""
+
+Holders = frozenset[int]
+
+
+class Measure:
+    """What one rank measured before a step, of the optimizers that it measured together."""
+
+    def __init__(
+        self,
+        rank: Rank,
+        described: Sequence[ev.Optimizer],
+        norms: Sequence[ev.Norm],
+        group: tuple[int, ...] = (),
+        stepped_on: bytes = b"",
+    ) -> None:
+        self.rank, self.described, self.norms = rank, described, norms
+        self.group = group
+        """The ranks over which the program summed up a number."""
+        self.stepped_on = stepped_on
+        """The digests of the gradients on entry to the step; empty where nobody looked."""
+        self.first = norms[0]
+        self.parameters = [parameter for one in described for parameter in one.parameters]
+
+    @cached_property
+    def sizes(self) -> Numbers:
+        """By parameter, what adds up over parts: the norm to its power; or the norm, where the largest counts."""
+        norms = np.concatenate([np.frombuffer(one.norms, "<f8") for one in self.norms])
+        known = np.where(norms == ev.NOTHING, 0.0, norms)
+        return known if math.isinf(self.first.power) else known**self.first.power
+
+    @cached_property
+    def own(self) -> float:
+        """The norm of all that the rank has."""
+        return self.norm([self.size()])
+
+    def size(self, holders: Sequence[int] | None = None) -> float:
+        """What the rank adds to the size of the whole, where so many ranks hold each parameter alike."""
+        if math.isinf(self.first.power):
+            return float(self.sizes.max(initial=0.0))
+        return float((self.sizes / np.array(holders)).sum() if holders is not None else self.sizes.sum())
+
+    def norm(self, sizes: Sequence[float]) -> float:
+        """The norm of parts of these sizes."""
+        power = self.first.power
+        return max(sizes) if math.isinf(power) else float(math.fsum(sizes) ** (1 / power))
+
+    @cached_property
+    def factor(self) -> float | None:
+        """What all gradients were multiplied by until the step, but for what a scaler divided them by."""
+        factors = [one.factor for one in self.norms]
+        known = [one for one in factors if one is not None]
+        if len(known) < len(factors) or are_apart(known, self.rounding):
+            return None
+        return known[0] * (self.first.scale or 1.0)
+
+    @cached_property
+    def rounding(self) -> float:
+        floats = ("float32", "float64")
+        return ALIKE if all(one.kind.startswith(floats) for one in self.parameters) else ROUGH
+
+    @property
+    def clips(self) -> bool:
+        """Whether torch's function scaled the gradients: with no bound it makes their norm alone."""
+        return self.first.how in CLIPS and math.isfinite(self.first.largest or 0.0)
+
+    @property
+    def bound(self) -> float | None:
+        """The norm up to which torch's function left them alone."""
+        return self.first.largest if self.clips else None
+
+    @property
+    def came(self) -> float | None:
+        """The norm by which it clipped."""
+        return self.first.came if self.clips else None
+
+    @property
+    def line(self) -> CallSite | None:
+        is_seen = self.first.how != "backward"
+        return self.rank.where(self.first.site if is_seen else self.first.step_site)
+
+
+class Window(NamedTuple):
+    """One step on the ranks of a team, as far as they measured anything."""
+
+    number: int
+    measures: list[Measure]
+    """Rank by rank: the measurement that is next to the scaling."""
+    others: list[list[Measure]]
+    """Rank by rank, all of them."""
+
+
+class Team(NamedTuple):
+    """Ranks that hold the parts of one model, or copies of it, and what they measured in every window."""
+
+    optimizer: int
+    ranks: tuple[int, ...]
+    kind: str
+    """Why they belong together: ``FSDP``, ``DTensor``, ``stages``, ``exchanged``; or they are ``copies``."""
+    replicas: int
+    """The teams that hold copies of this one's model, as is declared, itself among them."""
+    windows: list[Window]
+    declared: list[list[Holders]]
+    """Rank by rank and parameter by parameter: the ranks of the team that are declared to hold the same."""
+    seen: list[list[Holders]]
+    """The same, with those whose gradients were the same numbers in every window."""
+    has_stacks: bool
+    """Its shards are whole entries of stacks, such as experts."""
+
+
+def are_apart(numbers: Collection[float], limit: float) -> bool:
+    """Whether numbers differ by more than rounding."""
+    return bool(numbers) and max(numbers) - min(numbers) > limit * max(map(abs, numbers))
+
+
+@once_per_world
+def of(world: World) -> list[Team]:
+    """The teams of all optimizers: of each one alone, and of those that were measured together."""
+    windows: dict[tuple[int, bool], list[tuple[int, Step]]] = defaultdict(list)
+    for together, optimizer, number, step in _steps(world):
+        windows[optimizer, together].append((number, step))
+    found = []
+    for (optimizer, _), steps in windows.items():
+        for ranks, kind in _teams(world, optimizer, [step for _, step in steps]):
+            its = [(number, [step[rank] for rank in ranks if rank in step]) for number, step in steps]
+            measured = [Window(number, list(map(_chosen, measures)), measures) for number, measures in its if measures]
+            found.append(_team(world, optimizer, ranks, kind, measured))
+    return found
+
+
+# --- what was measured
+
+
+Step = dict[int, list[Measure]]
+"""By rank, what was measured before one step, in its order."""
+
+
+def _steps(world: World) -> Iterator[tuple[bool, int, int, Step]]:
+    """All steps before which something was measured: whether it is of several optimizers, the first one, its step."""
+    found: dict[tuple[bool, int, int], Step] = defaultdict(lambda: defaultdict(list))
+    for rank in world:
+        described: dict[int, ev.Optimizer] = {}
+        moments: dict[int, list[Measure]] = defaultdict(list)
+        stepped_on = {(one.optimizer, one.number): one.gradients for one in rank.of(ev.Step)}
+        records: list[ev.Optimizer | ev.Norm] = [*rank.of(ev.Optimizer), *rank.of(ev.Norm)]
+        for record in sorted(records, key=lambda one: one.n):
+            if isinstance(record, ev.Optimizer):
+                described[record.optimizer] = record
+                continue
+            of = described.get(record.optimizer)
+            if of is None or len(of.parameters) * 8 != len(record.norms):
+                continue
+            at = record.optimizer, record.number
+            group = happens_before.members(record.group, world.world_size) if record.group else ()
+            measure = Measure(rank, [of], [record], group, stepped_on.get(at, b""))
+            others = [one.first for one in moments[record.moment] if one.first.optimizer != record.optimizer]
+            # An optimizer that steps the same tensors later does so on other gradients.
+            if all(one.norms != record.norms for one in others):
+                moments[record.moment].append(measure)
+                found[False, at[0], at[1]][rank.rank].append(measure)
+        for each in moments.values():
+            if len({one.first.optimizer for one in each}) > 1:
+                each.sort(key=lambda one: one.first.optimizer)
+                of_all = [one for measure in each for one in measure.described]
+                measure = Measure(rank, of_all, [one.first for one in each], each[0].group)
+                found[True, measure.first.optimizer, measure.first.number][rank.rank].append(measure)
+    for at_step, step in sorted(found.items()):
+        yield *at_step, step
+
+
+def _chosen(measures: Sequence[Measure]) -> Measure:
+    """The measurement that says most of how gradients were scaled.
+
+    A clip by torch's function says more than a number that is summed up on the
+    way to it, or for a log; and the last one more than those before.
+    """
+    return max(
+        enumerate(measures),
+        key=lambda one: (
+            one[1].factor is not None,
+            one[1].clips,
+            one[1].factor is not None and are_apart([one[1].factor, 1.0], one[1].rounding),
+            one[0],
+        ),
+    )[1]
+
+
+# --- who belongs together
+
+
+def _teams(world: World, optimizer: int, steps: Sequence[Step]) -> list[tuple[tuple[int, ...], str]]:
+    """The ranks that hold parts of one model, each with the kind; or all of them, where each has a whole one."""
+    firsts = {rank: measures[0] for step in reversed(steps) for rank, measures in step.items()}
+    parts = {rank: _parts(measure) for rank, measure in firsts.items()}
+    groups = _connected({rank: others for rank, (others, _) in parts.items()})
+    found = [(ranks, next(parts[rank][1] for rank in ranks if rank in parts)) for ranks in groups if len(ranks) > 1]
+    if not found and not is_trained_apart(world):  # a rank that steps a copy of its own clips by its own norm
+        found = [(ranks, "exchanged") for ranks in sorted({one for step in steps for one in _by_exchange(world, step)})]
+    stepping = {rank.rank for rank in world if any(one.optimizer == optimizer for one in rank.of(ev.Step))}
+    found = found or [(tuple(sorted(stepping | firsts.keys())), "copies")]
+    empty = {rank.rank for rank in world if rank.rank not in firsts and _has_nothing(rank, optimizer)}
+    return [(tuple(rank for rank in ranks if rank not in empty), kind) for ranks, kind in found]
+
+
+def _has_nothing(rank: Rank, optimizer: int) -> bool:
+    """Whether all slices of a rank are empty, so that there is nothing to measure."""
+    described = next((one for one in rank.of(ev.Optimizer) if one.optimizer == optimizer), None)
+    layouts = [one.layout for one in described.parameters] if described is not None else []
+    return bool(layouts) and all(layout is not None and 0 in layout.local for layout in layouts)
+
+
+def _by_exchange(world: World, step: Step) -> Iterator[tuple[int, ...]]:
+    """The ranks that exchange something within the backward(), and have some gradient in common."""
+    for rank, measures in step.items():
+        ranks = tuple(sorted(_joint(world, measures[0].first) & step.keys()))
+        if len(ranks) > 1 and rank == ranks[0] and _is_partly_equal([step[one][0] for one in ranks]):
+            yield ranks
+
+
+def _connected(neighbours: dict[int, Holders]) -> list[tuple[int, ...]]:
+    groups: list[set[int]] = []
+    for rank, others in neighbours.items():
+        near = {rank, *others}
+        for group in [one for one in groups if one & near]:
+            groups.remove(group)
+            near |= group
+        groups.append(near)
+    return sorted(tuple(sorted(one)) for one in groups)
+
+
+def _parts(measure: Measure) -> tuple[Holders, str]:
+    """The ranks that are declared to hold other parts of the model than this one, and by what."""
+    found: set[int] = set()
+    kind = ""
+    for parameter in measure.parameters:
+        others = _other_slices(measure.rank, parameter.layout)
+        if others and parameter.layout is not None:
+            found.update(others)
+            kind = parameter.layout.ground
+    for stage in measure.rank.of(ev.Parallelised):
+        if stage.how == "PipelineStage" and len(stage.pipeline) > 1:
+            found.update(stage.pipeline)
+            kind = kind or "stages"
+    return frozenset(found), kind
+
+
+def _other_slices(rank: Rank, layout: ev.Layout | None) -> tuple[int, ...]:
+    """The ranks that have other slices of one tensor: along the dimensions of its mesh in which it is cut."""
+    if layout is None:
+        return ()
+    if layout.ground == "FSDP":
+        return tuple(one for one in layout.among if one != rank.rank)
+    mesh = next((one for one in rank.of(ev.Mesh) if one.mesh == layout.mesh), None)
+    if layout.ground != "DTensor" or mesh is None or rank.rank not in mesh.ranks:
+        return ()
+    if len(mesh.shape) != len(layout.placements):
+        return ()
+    mine = np.unravel_index(mesh.ranks.index(rank.rank), mesh.shape)
+    return tuple(
+        other
+        for place, other in enumerate(mesh.ranks)
+        if other != rank.rank
+        and all(
+            a == b or way.startswith("S")
+            for a, b, way in zip(mine, np.unravel_index(place, mesh.shape), layout.placements, strict=True)
+        )
+    )
+
+
+def _joint(world: World, norm: ev.Norm) -> set[int]:
+    """The ranks with which this one has exchanged something within its backward()."""
+    return {rank for group in norm.joint for rank in happens_before.members(group, world.world_size)}
+
+
+def _is_partly_equal(measures: Sequence[Measure]) -> bool:
+    """Whether some parameter had the same gradient on all of these ranks, and was no lone number."""
+    if len({len(one.sizes) for one in measures}) > 1:
+        return False
+    sizes = np.array([one.sizes for one in measures])
+    kinds = [{one.parameters[place].kind for one in measures} for place in range(sizes.shape[1])]
+    equal = (sizes[0] > 0) & (np.ptp(sizes, axis=0) <= 1e-9 * sizes.max(axis=0))
+    return any(len(kind) == 1 and is_equal for kind, is_equal in zip(kinds, equal, strict=True))
+
+
+# --- who holds copies
+
+
+def _team(world: World, optimizer: int, ranks: tuple[int, ...], kind: str, windows: list[Window]) -> Team:
+    first = windows[0]
+    # Optimizers may get other parameters on their way, and copies with them: only steps on the same are compared.
+    same = [one for one in windows if _described(one) == _described(first)]
+    copies = [_declared(world, measure) for measure in first.measures]
+    team = frozenset(ranks)
+    declared = [[holders & team for holders in of_rank] for of_rank in copies]
+    replicas = {len(holders) // max(1, len(holders & team)) for of_rank in copies for holders in of_rank}
+    stacks = all(_is_of_a_stack(p.layout) for one in first.measures for p in one.parameters)
+    return Team(
+        optimizer,
+        ranks,
+        kind,
+        min(replicas, default=1),
+        same,
+        declared,
+        _seen(first.measures, same, declared),
+        stacks,
+    )
+
+
+def _described(window: Window) -> list[int]:
+    return [one.n for measure in window.measures for one in measure.described]
+
+
+def _is_of_a_stack(layout: ev.Layout | None) -> bool:
+    return layout is not None and len(layout.shape) > 2 and {way for way in layout.placements if way != "R"} == {"S0"}
+
+
+def _declared(world: World, measure: Measure) -> list[Holders]:
+    """The ranks that hold each parameter: by wrappers, by placements, and by what the program itself reduces."""
+    rank = measure.rank
+    groups = {one.wrapper: one.group for one in rank.of(ev.Wrapped)}
+    reduced = _reduced(world, measure)
+    found = []
+    for place, parameter in enumerate(measure.parameters):
+        layout = parameter.layout
+        holders: Iterable[int] = reduced.get(place, ())
+        if layout is not None and layout.ground in ("DTensor", "FSDP"):
+            holders = layout.holders if "P" not in layout.placements else ()
+        elif parameter.wrapper in groups and parameter.reduced:
+            holders = happens_before.members(groups[parameter.wrapper], world.world_size)
+        found.append(frozenset({rank.rank, *holders}))
+    return found
+
+
+def _reduced(world: World, measure: Measure) -> dict[int, Holders]:
+    """By place, the ranks on which the program itself makes a gradient the same."""
+    found: dict[int, Holders] = {}
+    offset = 0
+    for described, norm in zip(measure.described, measure.norms, strict=True):
+        for key, place in _carried(measure.rank, norm):
+            ranks = {measure.rank.rank}
+            for other in world:
+                if other is not measure.rank and any(key == k for k, _ in _carried(other, norm)):
+                    ranks.add(other.rank)
+            found[offset + place] = frozenset(ranks)
+        offset += len(described.parameters)
+    return found
+
+
+def _carried(rank: Rank, norm: ev.Norm) -> list[tuple[tuple[str, int, int], int]]:
+    """The calls that make an optimizer's gradients the same on several ranks, each with the place."""
+    last = None
+    for record in rank.of(ev.Exchanged):
+        if record.optimizer == norm.optimizer and record.number <= norm.number:
+            last = record
+    if last is None or last.lost:
+        return []
+    return [
+        ((c.group, c.number, c.offset), c.place)
+        for c in last.carried
+        if c.of == "gradient" and c.alike and not c.inside and not c.flat
+    ]
+
+
+def _seen(measures: Sequence[Measure], windows: list[Window], declared: list[list[Holders]]) -> list[list[Holders]]:
+    """Also the ranks whose gradients were the same numbers in all of several windows, and others from one to the next.
+
+    Parts of one tensor are no copies, whatever they hold.
+    """
+    found = [list(of_rank) for of_rank in declared]
+    lengths = {len(one.parameters) for one in measures}
+    whole = [one for one in windows if len(one.measures) == len(measures)]
+    if len(lengths) > 1 or len(whole) < ENOUGH:
+        return found
+    columns = [np.array([one.measures[turn].sizes for one in whole]) for turn in range(len(measures))]
+    for place in range(lengths.pop()):
+        equal: dict[tuple[str, str, bytes], list[int]] = defaultdict(list)
+        for turn, measure in enumerate(measures):
+            parameter, column = measure.parameters[place], columns[turn][:, place]
+            if np.ptp(column) > 0:  # what is the same in every window may be a constant
+                equal[parameter.kind, parameter.name, column.tobytes()].append(turn)
+        for turns in equal.values():
+            holders = frozenset(measures[turn].rank.rank for turn in turns)
+            parts = (_other_slices(measures[turn].rank, measures[turn].parameters[place].layout) for turn in turns)
+            if all(map(holders.isdisjoint, parts)):
+                for turn in turns:
+                    found[turn][place] |= holders
+    return found

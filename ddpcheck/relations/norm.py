@@ -1,0 +1,278 @@
+"""R4: gradients are scaled by the norm of the whole: each element once, reduced, unscaled, of this window."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ddpcheck.facts.norms import ALIKE, Holders, Measure, Team, Window, are_apart
+
+ENOUGH = 3
+"""Factors that a norm of a part has to explain, where the bound is not known: so many do so by no chance."""
+VARIED = 1e-2
+"""By how much of themselves the factors of a clip differ from window to window, at least, where its bound is not known:
+an average over ranks, a loss scale or a number of tokens comes to no bound."""
+FAR = 100.0
+"""How many times larger than the bound a scale has to be: a program may multiply its bound by the scale."""
+
+Norms = list[float]
+"""Rank by rank."""
+Of = Callable[[Team, Window], "Norms | None"]
+
+
+class Deviation(NamedTuple):
+    """A norm that gradients were scaled by, and that is not that of the whole."""
+
+    team: Team
+    candidate: str
+    """The norm that fits: ``own``, ``group``, ``copies``, ``all copies``, ``largest``, ``sum``, ``mean``,
+    ``mean square``, ``replicas``, ``scaled``, ``unreduced``; or ``none``: the factors of slices differ without one."""
+    windows: list[Window]
+    norms: Norms
+    """In the first window, the norm that fits."""
+    whole: float | None
+    """And that of the whole, where it is known."""
+    is_declared: bool = True
+
+
+class Scaling(NamedTuple):
+    """What the comparison of a team's factors with its norms gave."""
+
+    team: Team
+    compared: list[int]
+    """The numbers of the windows whose factor is explained by the norm of the whole."""
+    deviations: list[Deviation]
+
+
+def scaling(team: Team) -> Scaling:
+    """Compare the factors by which gradients were scaled with the norms that may have been meant."""
+    deviations = [one for one in (_scaled(team), _unreduced(team)) if one is not None]
+    wrong = {one.number for deviation in deviations for one in deviation.windows}
+    known = [one for one in team.windows if one.number not in wrong and _is_known(one)]
+    windows = [one for one in known if len(one.measures) == len(team.ranks)] or known
+    whole = _norms(team, windows, _whole)
+    if whole and _fits(windows, whole, 2):
+        if not _is_ambiguous(team, windows, whole):
+            return Scaling(team, [one.number for one in windows], deviations)
+        deviations.append(Deviation(team, "all copies", windows, _every_copy(team, windows[0]), whole[0][0], False))
+    elif whole or team.kind != "copies":
+        deviations += _other_norm(team, windows, whole)
+    return Scaling(team, [], deviations)
+
+
+def _other_norm(team: Team, windows: Sequence[Window], whole: Sequence[Norms]) -> Iterator[Deviation]:
+    """The first norm that fits, in the windows where it matters; or none, where slices have different factors."""
+    for candidate, of in CANDIDATES.items():
+        norms = _norms(team, windows, of)
+        if not norms or not _fits(windows, norms):
+            continue
+        rights = whole or [[math.nan]] * len(windows)
+        apart = [
+            (window, longer, right[0])
+            for window, longer, right in zip(windows, norms, rights, strict=True)
+            if _is_clipped(window) and (are_apart([*longer, *right], 2 * ALIKE) if whole else _differ(window))
+        ]
+        for window, longer, right in apart[:1]:
+            declared = _once(window, team.declared, range(len(window.measures)))
+            is_declared = candidate != "copies" or are_apart([longer[0], declared], 2 * ALIKE)
+            its = [one for one, _, _ in apart]
+            yield Deviation(team, candidate, its, longer, right if whole else None, is_declared)
+        return
+    apart_anyhow = [one for one in windows if _differ(one)]
+    if apart_anyhow and team.kind in ("FSDP", "DTensor") and not team.has_stacks:
+        yield Deviation(team, "none", apart_anyhow, _own(team, apart_anyhow[0]), None)
+
+
+# --- norms that may have been meant
+
+
+def _norms(team: Team, windows: Sequence[Window], of: Of) -> list[Norms]:
+    """In each window the norms, rank by rank; nothing where any is not known."""
+    found = [of(team, one) for one in windows]
+    return [] if None in found else [one for one in found if one is not None]
+
+
+def _whole(team: Team, window: Window) -> Norms | None:
+    """That of the whole, each element counted once."""
+    measures = window.measures
+    if len(measures) < max(2, len(team.ranks)):
+        return None
+    if team.kind == "copies":
+        return _own(team, window) if _have_equal(measures) else None
+    if team.kind == "exchanged" and len(team.windows) < ENOUGH:
+        return None  # whose gradients are the same by chance is not known
+    return [_once(window, team.seen, range(len(measures)))] * len(measures)
+
+
+def _once(window: Window, held: Sequence[Sequence[Holders]], turns: Sequence[int]) -> float:
+    """That of what these ranks have."""
+    ranks = {window.measures[turn].rank.rank for turn in turns}
+    sizes = [window.measures[turn].size([len(holders & ranks) for holders in held[turn]]) for turn in turns]
+    return window.measures[0].norm(sizes)
+
+
+def _of_group(team: Team, window: Window) -> Norms | None:
+    """That of the ranks over which each has summed up a number."""
+    at = {measure.rank.rank: turn for turn, measure in enumerate(window.measures)}
+    groups = [[at[rank] for rank in measure.group if rank in at] for measure in window.measures]
+    if not all(1 < len(turns) < len(at) for turns in groups):
+        return None
+    return [_once(window, team.seen, turns) for turns in groups]
+
+
+def _own(_: Team, window: Window) -> Norms:
+    return [one.own for one in window.measures]
+
+
+def _every_copy(_: Team, window: Window) -> Norms:
+    measures = window.measures
+    return [measures[0].norm([one.size() for one in measures])] * len(measures)
+
+
+def _made_of(combine: Callable[[Norms], float]) -> Of:
+    """That which is made of the ranks' own ones."""
+    return lambda team, window: [combine(_own(team, window))] * len(window.measures)
+
+
+def _every_replica(team: Team, window: Window) -> Norms | None:
+    whole = _whole(team, window) if team.replicas > 1 else None
+    return None if whole is None else [one * team.replicas ** (1 / window.measures[0].first.power) for one in whole]
+
+
+CANDIDATES: dict[str, Of] = {
+    "own": _own,
+    "group": _of_group,
+    "copies": _every_copy,
+    "largest": _made_of(max),
+    "sum": _made_of(math.fsum),
+    "mean": _made_of(lambda norms: math.fsum(norms) / len(norms)),
+    "mean square": _made_of(lambda norms: math.hypot(*norms) / math.sqrt(len(norms))),
+    "replicas": _every_replica,
+}
+"""What may have been taken for the norm of the whole, in the order of how likely it is."""
+
+
+# --- which of them fits
+
+
+def _is_known(window: Window) -> bool:
+    """Whether all gradients were scaled by one factor on each rank, and nothing was added to what had been clipped."""
+    is_whole = not any(_is_clipped_early(one) for its in window.others for one in its)
+    return is_whole and all(one.factor is not None and np.isfinite(one.sizes).all() for one in window.measures)
+
+
+def _is_clipped(window: Window) -> bool:
+    return any(one.factor is not None and one.factor < 1 - one.rounding for one in window.measures)
+
+
+def _differ(window: Window) -> bool:
+    """Whether the ranks have scaled their gradients by different factors."""
+    factors = [one.factor for one in window.measures if one.factor is not None]
+    return are_apart(factors, max(one.rounding for one in window.measures))
+
+
+def _fits(windows: Sequence[Window], norms: Sequence[Norms], least: int = ENOUGH) -> bool:
+    """Whether these norms are those that gradients were scaled by, rank by rank, in all windows.
+
+    A norm that torch's function came to, or was handed, is known, and so may be
+    its bound. Otherwise the bound shows: it is one number, although the factors
+    differ. Windows in which nothing was scaled must not have had a longer
+    gradient.
+    """
+    shown: list[tuple[float, float]] = []
+    """The factors, and the bounds that these norms make of them."""
+    unscaled: list[tuple[float, float | None, float]] = []
+    known = 0
+    for window, values in zip(windows, norms, strict=True):
+        for measure, norm in zip(window.measures, values, strict=True):
+            limit, factor, bound, came = measure.rounding, measure.factor or 0.0, measure.bound, measure.came
+            if came is None and factor >= 1 - limit:
+                unscaled.append((norm, bound, limit))
+            elif came is None and bound is None:
+                shown.append((factor, factor * norm))
+            elif _is_near(came, norm, limit) if came is not None else _is_near(factor * norm, bound or 0.0, limit):
+                known += 1
+            else:
+                return False
+    factors, bounds = [one for one, _ in shown], [one for _, one in shown]
+    limit = max((one.measures[0].rounding for one in windows), default=ALIKE)
+    if shown and (len(shown) < least or are_apart(bounds, limit) or not are_apart(factors, VARIED)):
+        return False
+    largest = max(bounds, default=math.inf)
+    is_within = all(norm <= (bound or largest) * (1 + limit) for norm, bound, limit in unscaled)
+    return is_within and (known > 0 or bool(shown) or (least < ENOUGH and any(bound for _, bound, _ in unscaled)))
+
+
+def _is_near(one: float, other: float, limit: float) -> bool:
+    return abs(one - other) <= limit * max(abs(one), abs(other)) + 2e-6  # torch adds half of that to a norm
+
+
+def _have_equal(measures: Sequence[Measure]) -> bool:
+    """Whether all ranks have the same gradients."""
+    sizes = [one.sizes for one in measures]
+    if len({len(one) for one in sizes}) > 1:
+        return False
+    together = np.array(sizes)
+    return bool((np.ptp(together, axis=0) <= ALIKE * together.max(axis=0)).all())
+
+
+def _is_ambiguous(team: Team, windows: Sequence[Window], whole: Sequence[Norms]) -> bool:
+    """Whether a longer norm, whose square the program has summed up, would explain the factors as well.
+
+    So it is where every element is counted equally often.
+    """
+    longer = _norms(team, windows, _every_copy)
+    is_shown = any(one.came is not None or one.bound is not None for one in windows[0].measures)
+    if is_shown or not are_apart([longer[0][0], whole[0][0]], 2 * ALIKE):
+        return False
+    return _fits(windows, longer, 2) and all(
+        any(_is_near(one.first.came or 0.0, norm**one.first.power, one.rounding) for one in window.others[0])
+        for window, (norm, *_) in zip(windows, longer, strict=True)
+    )
+
+
+# --- clips at another moment
+
+
+def _scaled(team: Team) -> Deviation | None:
+    """Clips of gradients that a scaler divides afterwards, in all windows."""
+    clips = [
+        (window, one)
+        for window in team.windows
+        for its in window.others
+        for one in its
+        if one.bound is not None and (one.first.scale is None or one.factor is not None)
+    ]
+    if not clips or not all(_is_clipped_while_scaled(one) for _, one in clips):
+        return None
+    windows = list({window.number: window for window, _ in clips}.values())
+    return Deviation(team, "scaled", windows, _own(team, windows[0]), None)
+
+
+def _is_clipped_while_scaled(one: Measure) -> bool:
+    """Whether gradients are made smaller than a scaler makes them afterwards: a clip of another optimizer's is none."""
+    scale, bound = one.first.scale or 0.0, one.bound or 0.0
+    return one.factor is not None and scale > max(FAR * bound, 1.0) and one.factor < 1 - ALIKE
+
+
+def _unreduced(team: Team) -> Deviation | None:
+    """Clips of gradients that differ between ranks, which hold the same when these step."""
+    found = []
+    for window in team.windows:
+        lasts = [its[-1] for its in window.others]
+        at_step = {one.stepped_on for one in lasts}
+        is_reduced = len(lasts) > 1 and len(at_step) == 1 and b"" not in at_step and not _have_equal(lasts)
+        if is_reduced and all(_is_clipped_early(one) and not one.first.backwards_later for one in lasts):
+            found.append(Window(window.number, lasts, window.others))
+    return Deviation(team, "unreduced", found, _own(team, found[0]), None) if found else None
+
+
+def _is_clipped_early(one: Measure) -> bool:
+    """Whether gradients were clipped, and then changed otherwise than by one factor: so others were added."""
+    came, bound = one.came, one.bound
+    if came is None or bound is None or one.factor is not None or one.first.scale is not None:
+        return False
+    return came > bound * (1 + one.rounding) and _is_near(came, one.own, one.rounding)
