@@ -15,6 +15,9 @@ How = Literal[
 """torch's functions; FSDP's own; the program's own sum of one number over ranks; or nothing but the end of the last
 backward()."""
 
+CLIPS = ("clip_grad_norm_", "clip_grads_with_norm_", "FSDP.clip_grad_norm_")
+"""The functions that clip, of those that measure."""
+
 NOTHING = -1.0
 """In the place of a norm: there is no gradient, or none that can be read without waiting."""
 
@@ -39,10 +42,8 @@ class Norm(Record, frozen=True, kw_only=True):
     """Of the norm: infinite for the largest element."""
     factor: float | None
     """What all of them were multiplied by until the step; None where it was not one number for all."""
-    given: float | None = None
-    """What the rank has put into its sum over ranks."""
     came: float | None = None
-    """What came out of that, or of torch's function; the norm that was handed to ``clip_grads_with_norm_``."""
+    """What came out of the sum over ranks, or of torch's function; what ``clip_grads_with_norm_`` was given."""
     group: str = ""
     """The ranks of that sum."""
     largest: float | None = None

@@ -18,8 +18,6 @@ from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite
 
-CLIPS = ("clip_grad_norm_", "clip_grads_with_norm_", "FSDP.clip_grad_norm_")
-"""The functions that clip, of those that measure."""
 ENOUGH = 3
 """Windows in which gradients of several ranks have to be the same numbers, to be taken for those of copies."""
 ALIKE, ROUGH = 1e-3, 1e-2
@@ -87,7 +85,7 @@ class Measure:
     @property
     def clips(self) -> bool:
         """Whether torch's function scaled the gradients: with no bound it makes their norm alone."""
-        return self.first.how in CLIPS and math.isfinite(self.first.largest or 0.0)
+        return self.first.how in ev.CLIPS and math.isfinite(self.first.largest or 0.0)
 
     @property
     def bound(self) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Sequence
@@ -16,13 +15,10 @@ from ddpcheck.evidence.moments import At as At
 from ddpcheck.facts import holdings, moments
 from ddpcheck.facts.sketches import Numbers
 from ddpcheck.judging import step_alignment
-from ddpcheck.judging.control_flow import tree_of
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.tensor_kinds import dtype_of
 from ddpcheck.judging.world import Rank
 from ddpcheck.vocabulary.model import CallSite
-
-_CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_gradients")
 
 
 class Window:
@@ -112,9 +108,13 @@ class Window:
         return any(self.optimizer.described[0].parameters[place].wrapper is not None for place in places)
 
     def clip_line(self) -> CallSite | None:
-        """The line that clips between a backward() and the step, as the text of some rank's function has it."""
-        lines = (_clip(rank, step) for rank, step in zip(self.optimizer.ranks, self.steps, strict=True))
-        return next((line for line in lines if line is not None), None)
+        """The line at which some rank shortened its gradients by torch's function before the step."""
+        for rank, step in zip(self.optimizer.ranks, self.steps, strict=True):
+            for one in rank.of(ev.Norm):
+                is_of_step = (one.optimizer, one.number) == (step.optimizer, step.number)
+                if is_of_step and one.how in ev.CLIPS and one.factor is not None and one.factor < 1:
+                    return rank.where(one.site)
+        return None
 
     def conversion(self, places: Collection[int]) -> CallSite | None:
         """The line that converted a wrapped module since its gradients were last equal: the hooks are on others."""
@@ -236,21 +236,3 @@ def _sums(rank: Rank, optimizer: int) -> list[tuple[int, bool]]:
 def _is_finite(sums: Sequence[tuple[int, bool]], step: ev.Step) -> bool:
     place = bisect_left(sums, (step.n, False))
     return not place or sums[place - 1][1]
-
-
-def _clip(rank: Rank, step: ev.Step) -> CallSite | None:
-    """The one line that clips between a backward() and a step of the same function."""
-    sites = rank.process.calls_to(step.site)
-    tree = tree_of(rank.process.body(sites[-1]), sites[-1].first, sites[-1].function) if sites else None
-    if tree is None:
-        return None
-    site, begun = sites[-1], rank.where(step.backward_site)
-    same = begun is not None and (begun.file, begun.function) == (site.file, site.function)
-    first = begun.line if begun is not None and same and begun.line < site.line else 0
-    called = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    lines = {node.lineno for node in called if _name(node.func) in _CLIPS and first < node.lineno < site.line}
-    return CallSite(file=site.file, line=lines.pop(), function=site.function) if len(lines) == 1 else None
-
-
-def _name(called: ast.expr) -> str:
-    return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""

@@ -256,7 +256,7 @@ def test_copies_on_all_ranks(how):
 
 def test_a_sum_over_copies_by_which_it_may_have_clipped():
     """The bound is not known: both norms explain the factors."""
-    sums = {"given": lambda squares, rank: squares[rank][0], "came": lambda squares, _: 2 * squares[0][0]}
+    sums = {"came": lambda squares, _: 2 * squares[0][0]}
     for by in (of_each, of_all):
         found = read(clipped([None], by, squares=SAME, **sums))
         assert (found.compared, [one.candidate for one in found.deviations]) == ([], ["all copies"])

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ddpcheck.evidence import NOTHING, UNREAD, Call, How, Norm, packed
+from ddpcheck.evidence import CLIPS, NOTHING, UNREAD, Call, How, Norm, packed
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.devices.device_numbers import together
@@ -29,8 +29,6 @@ from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import around, once_imported
 from ddpcheck.probes.recording.unwatchable_moments import asleep, is_out_of_memory, is_tracing, overlooked
-
-CLIPS = ("clip_grad_norm_", "clip_grads_with_norm_", "FSDP.clip_grad_norm_")
 
 MOST_LOOKS = 128
 """Measurements of an optimizer's gradients before one step."""
@@ -201,7 +199,6 @@ def _reduces(op: str, given: Arguments, call: Call) -> Callable[[], None] | None
     moment = _note("all_reduce", call.site, group=call.group)
     if moment is None:
         return None
-    moment.more["given"] = _number(tensor)
 
     def is_over() -> None:
         moment.more["came"] = _number(tensor)

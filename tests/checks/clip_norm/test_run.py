@@ -102,7 +102,7 @@ def test_everything_counted_twice():
 
 def test_a_sum_over_copies_by_which_it_may_have_clipped():
     """The window does not count as compared."""
-    sums = {"given": lambda squares, rank: squares[rank][0], "came": lambda squares, _: 2 * squares[0][0]}
+    sums = {"came": lambda squares, _: 2 * squares[0][0]}
     judged = judge(clipped([copies], of_all, squares=SAME, **sums))
     assert [one.rule for one in judged.findings] == ["all-gradients-counted-repeatedly"]
     assert "2 ranks hold alike" in judged.findings[0].found

@@ -27,8 +27,8 @@ def findings(stepped_on, windows=3, joint=(), **more):
             left = [sums(window, path, LEFT[path][rank]) for path in "ab"]
             numbers = [stepped_on(*pair) for pair in zip(own, other, strict=True)]
             ranks[rank] += [*left, call(window, 8, "all_reduce"), sums(window, name, numbers, optimizer=0)]
-        given = {"optimizer": 0, "number": 0, "how": "backward", "site": 8, "squares": ev.packed([1.0]), "factor": 1.0}
-        ranks[rank].append((ev.Norm, {**given, "joint": list(joint)}))
+        given = {"optimizer": 0, "number": 0, "how": "backward", "site": 8, "moment": 0, "factor": 1.0}
+        ranks[rank].append((ev.Norm, {**given, "norms": ev.packed([1.0]), "joint": list(joint)}))
     return [one for one in judge(world(*ranks)).findings if "step and send to all" in one.found]
 
 
