@@ -195,16 +195,14 @@ def _number(value: Any) -> str:
 def read_norms(teams: Iterable[Team], rows: Sequence[NormRow]) -> tuple[set[tuple[int, int]], list[Finding]]:
     """The windows whose clip was explained by the norm of the whole, or is wrong; and the findings of all rows."""
     found = [norm.scaling(team) for team in teams]
-    held = {(one.team.optimizer, number) for one in found for number in one.compared}
+    steps = {step for one in found for window in one.compared for step in window.steps}
     findings: list[Finding] = []
-    named: set[tuple[int, int]] = set()
     for row in rows:
         for deviation in (deviation for one in found for deviation in one.deviations):
-            windows = {(deviation.team.optimizer, one.number) for one in deviation.windows}
-            if deviation.candidate in row.candidates and not windows & (held | named):
-                named |= windows if row.counts else set()
+            if deviation.candidate in row.candidates:
                 findings.append(_norm_finding(row, deviation))
-    return held | named, findings
+                steps.update(step for window in deviation.windows if row.counts for step in window.steps)
+    return steps, findings
 
 
 def _norm_finding(row: NormRow, deviation: norm.Deviation) -> Finding:
@@ -236,6 +234,7 @@ _MADE = {
     "largest": "the largest norm that a rank has of its part",
     "sum": "the sum of the norms that the ranks have of their parts",
     "mean": "the mean of the norms that the ranks have of their parts",
+    "part": "the norm of some parameters that are scaled by it",
     "mean square": "the root of the mean of the squares of the ranks' parts",
 }
 

@@ -10,10 +10,16 @@ import msgspec
 from ddpcheck.evidence.record import NO_SITE, Record
 
 How = Literal[
-    "clip_grad_norm_", "clip_grads_with_norm_", "get_total_norm", "FSDP.clip_grad_norm_", "all_reduce", "backward"
+    "clip_grad_norm_",
+    "clip_grads_with_norm_",
+    "get_total_norm",
+    "FSDP.clip_grad_norm_",
+    "all_reduce",
+    "exchange",
+    "backward",
 ]
-"""torch's functions; FSDP's own; the program's own sum of one number over ranks; or nothing but the end of the last
-backward()."""
+"""torch's functions; FSDP's own; the program's own reduction of one number over ranks, or another collective of one; or
+nothing but the end of the last backward()."""
 
 CLIPS = ("clip_grad_norm_", "clip_grads_with_norm_", "FSDP.clip_grad_norm_")
 """The functions that clip, of those that measure."""
@@ -43,9 +49,9 @@ class Norm(Record, frozen=True, kw_only=True):
     factor: float | None
     """What all of them were multiplied by until the step; None where it was not one number for all."""
     came: float | None = None
-    """What came out of the sum over ranks, or of torch's function; what ``clip_grads_with_norm_`` was given."""
+    """What came out of the reduction, or of torch's function; what ``clip_grads_with_norm_`` was given."""
     group: str = ""
-    """The ranks of that sum."""
+    """The ranks of that collective."""
     largest: float | None = None
     """The norm up to which gradients are left alone, as torch's function was told."""
     scale: float | None = None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ddpcheck import evidence as ev
+from ddpcheck.facts import stages
 from ddpcheck.facts.sketches import Numbers
 from ddpcheck.judging import happens_before
 from ddpcheck.judging.brought_together import is_trained_apart
@@ -52,16 +53,25 @@ class Measure:
         known = np.where(norms == ev.NOTHING, 0.0, norms)
         return known if math.isinf(self.first.power) else known**self.first.power
 
+    @property
+    def is_scaled(self) -> bool:
+        return self.factor is not None and are_apart([self.factor, 1.0], self.rounding)
+
     @cached_property
     def own(self) -> float:
         """The norm of all that the rank has."""
         return self.norm([self.size()])
 
-    def size(self, holders: Sequence[int] | None = None) -> float:
-        """What the rank adds to the size of the whole, where so many ranks hold each parameter alike."""
-        if math.isinf(self.first.power):
-            return float(self.sizes.max(initial=0.0))
-        return float((self.sizes / np.array(holders)).sum() if holders is not None else self.sizes.sum())
+    def size(self, holders: Sequence[int] | None = None, optimizer: int | None = None) -> float:
+        """What the rank adds to the size of the whole, where so many ranks hold each parameter alike.
+
+        ``optimizer``: its parameters alone, by its place among those that were measured together.
+        """
+        sizes = self.sizes if holders is None or math.isinf(self.first.power) else self.sizes / np.array(holders)
+        if optimizer is not None:
+            ends = np.cumsum([len(one.parameters) for one in self.described])
+            sizes = np.split(sizes, ends)[optimizer]
+        return float(sizes.max(initial=0.0) if math.isinf(self.first.power) else sizes.sum())
 
     def norm(self, sizes: Sequence[float]) -> float:
         """The norm of parts of these sizes."""
@@ -112,6 +122,11 @@ class Window(NamedTuple):
     others: list[list[Measure]]
     """Rank by rank, all of them."""
 
+    @property
+    def steps(self) -> set[tuple[int, int]]:
+        """The optimizers, each with the number of its step."""
+        return {(one.optimizer, one.number) for measure in self.measures[:1] for one in measure.norms}
+
 
 class Team(NamedTuple):
     """Ranks that hold the parts of one model, or copies of it, and what they measured in every window."""
@@ -119,7 +134,8 @@ class Team(NamedTuple):
     optimizer: int
     ranks: tuple[int, ...]
     kind: str
-    """Why they belong together: ``FSDP``, ``DTensor``, ``stages``, ``exchanged``; or they are ``copies``."""
+    """Why they belong together: ``FSDP``, ``DTensor``, ``stages``; ``sent`` to each other, or ``exchanged`` within
+    backward(); or they are ``copies``."""
     replicas: int
     """The teams that hold copies of this one's model, as is declared, itself among them."""
     windows: list[Window]
@@ -187,8 +203,12 @@ def _steps(world: World) -> Iterator[tuple[bool, int, int, Step]]:
                 of_all = [one for measure in each for one in measure.described]
                 measure = Measure(rank, of_all, [one.first for one in each], each[0].group)
                 found[True, measure.first.optimizer, measure.first.number][rank.rank].append(measure)
+                if measure.is_scaled:  # by one norm: none of them is scaled for itself
+                    for one in each:
+                        found[False, one.first.optimizer, one.first.number][rank.rank].remove(one)
     for at_step, step in sorted(found.items()):
-        yield *at_step, step
+        if measured := {rank: measures for rank, measures in step.items() if measures}:
+            yield *at_step, measured
 
 
 def _chosen(measures: Sequence[Measure]) -> Measure:
@@ -202,7 +222,7 @@ def _chosen(measures: Sequence[Measure]) -> Measure:
         key=lambda one: (
             one[1].factor is not None,
             one[1].clips,
-            one[1].factor is not None and are_apart([one[1].factor, 1.0], one[1].rounding),
+            one[1].is_scaled,
             one[0],
         ),
     )[1]
@@ -215,8 +235,10 @@ def _teams(world: World, optimizer: int, steps: Sequence[Step]) -> list[tuple[tu
     """The ranks that hold parts of one model, each with the kind; or all of them, where each has a whole one."""
     firsts = {rank: measures[0] for step in reversed(steps) for rank, measures in step.items()}
     parts = {rank: _parts(measure) for rank, measure in firsts.items()}
-    groups = _connected({rank: others for rank, (others, _) in parts.items()})
-    found = [(ranks, next(parts[rank][1] for rank in ranks if rank in parts)) for ranks in groups if len(ranks) > 1]
+    sent = {(a.rank, b.rank) for pair in stages.pairs(world) for a, b in (pair, pair[::-1])}
+    groups = _connected({a: others | {c for b, c in sent if b == a} for a, (others, _) in parts.items()})
+    kinds = [next((kind for rank in ranks if (kind := parts.get(rank, ((), ""))[1])), "sent") for ranks in groups]
+    found = [(ranks, kind) for ranks, kind in zip(groups, kinds, strict=True) if len(ranks) > 1]
     if not found and not is_trained_apart(world):  # a rank that steps a copy of its own clips by its own norm
         found = [(ranks, "exchanged") for ranks in sorted({one for step in steps for one in _by_exchange(world, step)})]
     stepping = {rank.rank for rank in world if any(one.optimizer == optimizer for one in rank.of(ev.Step))}

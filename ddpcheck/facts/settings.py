@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.facts import tensors
+from ddpcheck.facts import stages, tensors
 from ddpcheck.facts.holdings import Ground, Holding, Look, Values, at
 from ddpcheck.facts.tensors import Copies
 from ddpcheck.facts.windows import Window, groups_of, windows
@@ -382,12 +381,8 @@ def _scales_of_stages(world: World) -> Iterator[Holding]:
     divided by its own scaler's.
     """
     scales = {rank.rank: steps for rank in world if (steps := _scales(rank))}
-    scaled = [rank for rank in world if rank.rank in scales]
-    peers = {rank.rank: _peers(rank) for rank in scaled}
-    sent = {rank.rank for rank in scaled if _is_sent_gradients(rank)}
-    for one, other in combinations(scaled, 2):
-        together = other.rank in peers[one.rank] and one.rank in peers[other.rank]
-        if together and {one.rank, other.rank} & sent:
+    for one, other in stages.pairs(world):
+        if one.rank in scales and other.rank in scales:
             mine, theirs = scales[one.rank], scales[other.rank]
             yield Holding(
                 "scale",
@@ -406,18 +401,6 @@ def _scales_of_stages(world: World) -> Iterator[Holding]:
 
 def _line_at(rank: Rank, step: ev.Step) -> Callable[[int], CallSite | None]:
     return lambda _: rank.where(step.site)
-
-
-def _peers(rank: Rank) -> set[int]:
-    """Those that a rank sends something to, or receives it from, for every step."""
-    calls = Counter(call.peer for call in rank.of(ev.Call) if call.op in ev.PAIRWISE and call.peer is not None)
-    return {peer for peer, number in calls.items() if number >= len(rank.of(ev.Step))}
-
-
-def _is_sent_gradients(rank: Rank) -> bool:
-    """Whether all of its backwards go on from gradients that another rank has computed."""
-    backwards = [one for record in rank.of(ev.StepWeights) for one in record.backwards]
-    return bool(backwards) and all(one.continued for one in backwards)
 
 
 def _scales(rank: Rank) -> dict[int, ev.Step]:

@@ -28,7 +28,7 @@ class Deviation(NamedTuple):
 
     team: Team
     candidate: str
-    """The norm that fits: ``own``, ``group``, ``copies``, ``all copies``, ``largest``, ``sum``, ``mean``,
+    """The norm that fits: ``own``, ``group``, ``copies``, ``all copies``, ``largest``, ``sum``, ``mean``, ``part``,
     ``mean square``, ``replicas``, ``scaled``, ``unreduced``; or ``none``: the factors of slices differ without one."""
     windows: list[Window]
     norms: Norms
@@ -42,8 +42,8 @@ class Scaling(NamedTuple):
     """What the comparison of a team's factors with its norms gave."""
 
     team: Team
-    compared: list[int]
-    """The numbers of the windows whose factor is explained by the norm of the whole."""
+    compared: list[Window]
+    """The windows whose factor is explained by the norm of the whole."""
     deviations: list[Deviation]
 
 
@@ -56,7 +56,7 @@ def scaling(team: Team) -> Scaling:
     whole = _norms(team, windows, _whole)
     if whole and _fits(windows, whole, 2):
         if not _is_ambiguous(team, windows, whole):
-            return Scaling(team, [one.number for one in windows], deviations)
+            return Scaling(team, windows, deviations)
         deviations.append(Deviation(team, "all copies", windows, _every_copy(team, windows[0]), whole[0][0], False))
     elif whole or team.kind != "copies":
         deviations += _other_norm(team, windows, whole)
@@ -65,7 +65,9 @@ def scaling(team: Team) -> Scaling:
 
 def _other_norm(team: Team, windows: Sequence[Window], whole: Sequence[Norms]) -> Iterator[Deviation]:
     """The first norm that fits, in the windows where it matters; or none, where slices have different factors."""
-    for candidate, of in CANDIDATES.items():
+    optimizers = min((len(measure.norms) for one in windows for measure in one.measures), default=0)
+    parts = [("part", _of_optimizer(place)) for place in range(optimizers if optimizers > 1 else 0)]
+    for candidate, of in [*CANDIDATES.items(), *parts]:
         norms = _norms(team, windows, of)
         if not norms or not _fits(windows, norms):
             continue
@@ -77,7 +79,7 @@ def _other_norm(team: Team, windows: Sequence[Window], whole: Sequence[Norms]) -
         ]
         for window, longer, right in apart[:1]:
             declared = _once(window, team.declared, range(len(window.measures)))
-            is_declared = candidate != "copies" or are_apart([longer[0], declared], 2 * ALIKE)
+            is_declared = team.kind != "sent" and (candidate != "copies" or are_apart([longer[0], declared], 2 * ALIKE))
             its = [one for one, _, _ in apart]
             yield Deviation(team, candidate, its, longer, right if whole else None, is_declared)
         return
@@ -107,10 +109,24 @@ def _whole(team: Team, window: Window) -> Norms | None:
     return [_once(window, team.seen, range(len(measures)))] * len(measures)
 
 
-def _once(window: Window, held: Sequence[Sequence[Holders]], turns: Sequence[int]) -> float:
+def _of_optimizer(place: int) -> Of:
+    """That of the parameters of one optimizer, of several that are scaled together."""
+
+    def of(team: Team, window: Window) -> Norms | None:
+        measures = window.measures
+        if team.kind == "copies":
+            return [one.norm([one.size(optimizer=place)]) for one in measures]
+        return [_once(window, team.seen, range(len(measures)), place)] * len(measures)
+
+    return of
+
+
+def _once(
+    window: Window, held: Sequence[Sequence[Holders]], turns: Sequence[int], optimizer: int | None = None
+) -> float:
     """That of what these ranks have."""
     ranks = {window.measures[turn].rank.rank for turn in turns}
-    sizes = [window.measures[turn].size([len(holders & ranks) for holders in held[turn]]) for turn in turns]
+    sizes = [window.measures[turn].size([len(holders & ranks) for holders in held[turn]], optimizer) for turn in turns]
     return window.measures[0].norm(sizes)
 
 

@@ -134,13 +134,22 @@ def test_an_optimizer_that_steps_the_same_tensors_later():
     assert [team.optimizer for team in norms.of(world(*[[*records, outer]] * 2))] == [0]
 
 
-def test_optimizers_that_were_measured_together():
-    """Each one for itself, and all of them."""
+@pytest.mark.parametrize(
+    ("factors", "owns"),
+    [
+        ((0.5, 0.5), [math.sqrt(13)]),  # by one norm
+        ((0.5, 0.25), [2.0, 3.0, math.sqrt(13)]),
+        ((1.0, 1.0), [2.0, 3.0, math.sqrt(13)]),
+    ],
+)
+def test_optimizers_that_were_measured_together(factors, owns):
+    """Each one for itself, and all of them; where they are scaled by one number, all of them alone."""
     records = [optimizer(3, {"w": None}), optimizer(4, {"v": None}, optimizer=1)]
-    records += [norm(0, [4.0], 0.5, moment=5), norm(0, [9.0], 0.5, moment=5, optimizer=1)]
-    measures = [team.windows[0].measures[0] for team in norms.of(world(*[records] * 2))]
-    assert [len(one.described) for one in measures] == [1, 1, 2]
-    assert [one.own for one in measures] == pytest.approx([2.0, 3.0, math.sqrt(13)])
+    records += [norm(0, [4.0], factors[0], moment=5), norm(0, [9.0], factors[1], moment=5, optimizer=1)]
+    windows = [window for team in norms.of(world(*[records] * 2)) for window in team.windows]
+    assert [one.measures[0].own for one in windows] == pytest.approx(owns)
+    assert windows[-1].steps == {(0, 0), (1, 0)}
+    assert windows[-1].measures[0].factor == (factors[0] if factors[0] == factors[1] else None)
 
 
 def test_windows_on_other_parameters_are_left_out():

@@ -138,6 +138,7 @@ CASES: dict[str, tuple[int, tuple[tuple[str | bytes, ...], ...]]] = {
     "noise_alike": (4, ((), ("--fixed",))),
     "packed_warm_up": (2, ((), ("--fault",))),
     "peeked_loader": (2, (("64", "8", "4", "1"), ("64", "8", "4", "0"))),
+    "pipeline_divided_by_tokens": (2, ((),)),
     "pipeline_equal_stages": (2, ((),)),
     "pipeline_with_one_table": (3, ((), ("--fault",))),
     "reused_descriptor": (2, (("metrics",),)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import pytest
 from msgspec.structs import replace
@@ -10,7 +11,8 @@ from msgspec.structs import replace
 from ddpcheck import evidence as ev
 from ddpcheck.facts import norms
 from ddpcheck.judging.world import World
-from ddpcheck.relations.norm import Scaling, scaling
+from ddpcheck.relations import norm as relation
+from ddpcheck.relations.norm import Deviation
 from tests.facts.clips import (
     SQUARES,
     clipped,
@@ -29,7 +31,18 @@ from tests.judging.written import world
 ALL = [0, 1, 2, 3]
 
 
-def read(of: World) -> Scaling:
+class Read(NamedTuple):
+    compared: list[int]
+    """The numbers of the windows."""
+    deviations: list[Deviation]
+
+
+def scaling(team: norms.Team) -> Read:
+    found = relation.scaling(team)
+    return Read([one.number for one in found.compared], found.deviations)
+
+
+def read(of: World) -> Read:
     (team,) = norms.of(of)
     return scaling(team)
 
@@ -344,24 +357,35 @@ def test_windows_that_are_clipped_after_each_micro_batch():
 # --- several optimizers
 
 
-def two_optimizers(factor_of_both: bool):
-    """Two ranks whose slices are dealt out to two optimizers, and clipped by one norm."""
+def two_optimizers(norm_of, both=True):
+    """Two ranks whose slices are dealt out to two optimizers; ``both`` are scaled, or each by its own norm."""
     ranks = []
     for rank in range(2):
         records = [mesh([2], ["tp"]), *(optimizer(3, {f"w{n}": slices(rank)}, optimizer=n) for n in range(2))]
         for number, step in enumerate(SQUARES):
-            whole = of_all(step)[0] if factor_of_both else math.sqrt(step[0][0] + step[1][0])
-            records += [
-                norm(number, [step[rank][n]], 0.5 / whole, largest=0.5, came=whole, optimizer=n) for n in range(2)
-            ]
+            for n in range(2):
+                came = norm_of(step, n)
+                moment = number if both else 10 * n + number
+                measured = norm(number, [step[rank][n]], 0.5 / came, largest=0.5, came=came, optimizer=n, moment=moment)
+                records.append(measured)
         ranks.append(records)
-    return [scaling(team) for team in norms.of(world(*ranks))]
+    return [scaling(team) for team in norms.of(world(*ranks)) if team.windows]
+
+
+def of_part(step, optimizer):
+    return math.sqrt(step[0][optimizer] + step[1][optimizer])
 
 
 def test_a_clip_over_two_optimizers():
-    """The norm of the whole is that of all parameters that were measured together."""
-    compared = [one.compared for one in two_optimizers(True)]
-    assert ALL in compared
-    assert not any(one.deviations for one in two_optimizers(True))
-    first, second, both = two_optimizers(False)
-    assert (first.compared, second.compared, both.compared) == (ALL, [], [])
+    """The norm of the whole is that of all parameters that were measured together, and scaled alike."""
+    (both,) = two_optimizers(lambda step, _: of_all(step)[0])
+    assert (both.compared, both.deviations) == (ALL, [])
+    assert [one.compared for one in two_optimizers(of_part, both=False)] == [ALL, ALL]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_clip_of_two_optimizers_by_the_norm_of_one(place):
+    (both,) = two_optimizers(lambda step, _: of_part(step, place))
+    assert (both.compared, [one.candidate for one in both.deviations]) == ([], ["part"])
+    assert both.deviations[0].norms == pytest.approx([of_part(SQUARES[0], place)] * 2)
+    assert both.deviations[0].whole == pytest.approx(of_all(SQUARES[0])[0])

@@ -13,6 +13,11 @@ _SHARDS = Words(
     "Use torch.nn.utils.clip_grad_norm_ with the DTensor parameters themselves, or all-reduce the sum of the squares "
     "over the ranks that hold other shards before the root is taken.",
 )
+_STAGES = Words(
+    "each stage of the pipeline clips by the norm of its own layers",
+    "All-reduce the sum of the squares over the stages before the root is taken, and clip by that "
+    "(torch.nn.utils.clip_grads_with_norm_).",
+)
 _SQUARES = "All-reduce the squares of what is split over these ranks, and add those of what every rank has once."
 
 ROWS = (
@@ -28,11 +33,8 @@ ROWS = (
                 "Call clip_grad_norm_() of the outermost FSDP module instead, on all ranks.",
             ),
             "own DTensor": _SHARDS,
-            "own stages": Words(
-                "each stage of the pipeline clips by the norm of its own layers",
-                "All-reduce the sum of the squares over the stages before the root is taken, and clip by that "
-                "(torch.nn.utils.clip_grads_with_norm_).",
-            ),
+            "own stages": _STAGES,
+            "own sent": _STAGES,
             "group": Words(
                 "the squares are summed up over {group} alone, and other ranks hold other parts of the model",
                 "All-reduce the squares of what is split over all of {ranks}, and add those of what every rank has "
@@ -76,16 +78,20 @@ ROWS = (
         counts=False,
     ),
     NormRow(
-        "norms-combined-wrongly",
-        ("largest", "sum", "mean", "mean square"),
+        "wrong-norm",
+        ("largest", "sum", "mean", "mean square", "part"),
         "gradients to be clipped by the norm of the whole: the root of the sum of all squares",
         "a clip by {norm:.4g}, {made}; that of the whole is {whole:.4g}",
         {
+            "part": Words(
+                "the norm is of the parameters of one optimizer, and the gradients of several are scaled by it",
+                "Take the norm of all parameters that are scaled, or scale those of each optimizer by their own.",
+            ),
             "": Words(
                 "the norms of the ranks' parts are not combined as the root of the sum of their squares",
                 "All-reduce the squares of the norms, and take the root of that. The maximum is right for the infinity "
                 "norm alone.",
-            )
+            ),
         },
     ),
     NormRow(

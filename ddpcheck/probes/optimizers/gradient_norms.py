@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ddpcheck.evidence import CLIPS, NOTHING, UNREAD, Call, How, Norm, packed
+from ddpcheck.evidence import CLIPS, NOTHING, PAIRWISE, UNREAD, Call, How, Norm, packed
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.devices.device_numbers import together
@@ -32,6 +32,9 @@ from ddpcheck.probes.recording.unwatchable_moments import asleep, is_out_of_memo
 
 MOST_LOOKS = 128
 """Measurements of an optimizer's gradients before one step."""
+
+_NUMBERS = ("tensor", "input_tensor", "obj")
+"""By the names of their arguments, what collectives take of each rank."""
 
 MOST = 6
 """Moments before one step that are remembered."""
@@ -139,7 +142,7 @@ def watch() -> None:
         around(scaler, "unscale_", _around_unscale)
     once_imported(FSDP1, _watch_fsdp)
     gradient_events.BACKWARD_ENDS.also(_backward_ended)
-    gradient_events.COLLECTIVE.also(_reduces)
+    gradient_events.COLLECTIVE.also(_exchanges)
     gradient_events.STEP.also(_entered)
 
 
@@ -187,21 +190,21 @@ def _power(given: Any) -> float | None:
     return power if power > 0 else None
 
 
-def _reduces(op: str, given: Arguments, call: Call) -> Callable[[], None] | None:
-    """A collective of the program's own begins; what to do when it is over, if it may be the sum of a norm's parts."""
+def _exchanges(op: str, given: Arguments, call: Call) -> Callable[[], None] | None:
+    """A collective of the program's own begins; what to do when it is over, if it may be of a norm's parts."""
     if gradient_events.is_within_backward():
         if len(_joint) < MOST:
             _joint.add(call.group)
         return None
-    tensor = given.get("tensor")
-    if op != "all_reduce" or _helping or not call.waits or not _is_a_number(tensor) or not _is_sum(given.get("op")):
+    number = next((one for name in _NUMBERS if (one := given.get(name)) is not None), None)
+    if _helping or op in PAIRWISE or not _is_a_number(number):
         return None
-    moment = _note("all_reduce", call.site, group=call.group)
-    if moment is None:
+    moment = _note("all_reduce" if op == "all_reduce" else "exchange", call.site, group=call.group)
+    if moment is None or op != "all_reduce" or not call.waits:
         return None
 
     def is_over() -> None:
-        moment.more["came"] = _number(tensor)
+        moment.more["came"] = _number(number)
 
     return is_over
 
@@ -366,12 +369,9 @@ def _norm(gradient: torch.Tensor | None, power: float) -> float | torch.Tensor:
     return float(torch.linalg.vector_norm(gradient, power, dtype=kind))
 
 
-def _is_a_number(tensor: Any) -> bool:
-    return isinstance(tensor, torch.Tensor) and tensor.numel() == 1 and tensor.dtype.is_floating_point
-
-
-def _is_sum(op: Any) -> bool:
-    return op is None or op == torch.distributed.ReduceOp.SUM
+def _is_a_number(value: Any) -> bool:
+    is_tensor = isinstance(value, torch.Tensor) and value.numel() == 1 and value.dtype.is_floating_point
+    return is_tensor or isinstance(value, float)
 
 
 def _number(value: Any) -> float | Derived | None:

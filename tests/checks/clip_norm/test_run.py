@@ -26,7 +26,7 @@ def only(found):
 def test_every_norm_has_a_row():
     """So that none is found and not said."""
     known = [candidate for row in ROWS for candidate in row.candidates]
-    assert sorted(known) == sorted([*CANDIDATES, "none", "all copies", "scaled", "unreduced"])
+    assert sorted(known) == sorted([*CANDIDATES, "part", "none", "all copies", "scaled", "unreduced"])
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_copies_along_the_second_of_two_sums(where, severity):
 )
 def test_norms_that_are_combined_wrongly(by, words):
     finding = only(clipped([slices, slices], by, "torch", before=meshed))
-    assert (finding.rule, finding.severity) == ("norms-combined-wrongly", "error")
+    assert (finding.rule, finding.severity) == ("wrong-norm", "error")
     assert words in finding.found
     assert f"that of the whole is {math.sqrt(18):.4g}" in finding.found
 
@@ -186,7 +186,7 @@ def test_two_optimizers_of_one_norm():
             records += [stepped(9, number, ["g"], optimizer=n) for n in range(2)]
         each.append(records)
     judged = judge(world(*each))
-    assert (judged.findings, judged.checked) == ((), 3)
+    assert (judged.findings, judged.checked, judged.of) == ((), 6, 6)
 
 
 def test_nothing_clipped_is_not_checked():
