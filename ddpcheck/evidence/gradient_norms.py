@@ -62,6 +62,10 @@ class Norm(Record, frozen=True, kw_only=True):
     """The groups over which the program's own collectives went within the backward()."""
     step_site: int = NO_SITE
 
+    def __post_init__(self) -> None:
+        if len(self.norms) % 8 or not self.power > 0:
+            raise ValueError("norms are doubles, of a positive power")
+
 
 def packed(norms: list[float]) -> bytes:
     """How norms stand in a record."""

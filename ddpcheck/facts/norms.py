@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -49,9 +49,11 @@ class Measure:
     @cached_property
     def sizes(self) -> Numbers:
         """By parameter, what adds up over parts: the norm to its power; or the norm, where the largest counts."""
-        norms = np.concatenate([np.frombuffer(one.norms, "<f8") for one in self.norms])
-        known = np.where(norms == ev.NOTHING, 0.0, norms)
-        return known if math.isinf(self.first.power) else known**self.first.power
+        norms = np.concatenate([np.frombuffer(one.norms, "<f8") for one in self.norms]).clip(
+            min=0
+        )  # NOTHING is negative
+        with np.errstate(all="ignore"):
+            return norms if math.isinf(self.first.power) else norms**self.first.power
 
     @property
     def is_scaled(self) -> bool:
@@ -75,8 +77,10 @@ class Measure:
 
     def norm(self, sizes: Sequence[float]) -> float:
         """The norm of parts of these sizes."""
-        power = self.first.power
-        return max(sizes) if math.isinf(power) else float(math.fsum(sizes) ** (1 / power))
+        if math.isinf(self.first.power):
+            return max(sizes)
+        with np.errstate(all="ignore"):
+            return float(np.sum(sizes) ** np.divide(1, self.first.power))
 
     @cached_property
     def factor(self) -> float | None:
@@ -217,15 +221,8 @@ def _chosen(measures: Sequence[Measure]) -> Measure:
     A clip by torch's function says more than a number that is summed up on the
     way to it, or for a log; and the last one more than those before.
     """
-    return max(
-        enumerate(measures),
-        key=lambda one: (
-            one[1].factor is not None,
-            one[1].clips,
-            one[1].is_scaled,
-            one[0],
-        ),
-    )[1]
+    turns = enumerate(measures)
+    return max(turns, key=lambda one: (one[1].factor is not None, one[1].clips, one[1].is_scaled, one[0]))[1]
 
 
 # --- who belongs together
@@ -298,18 +295,19 @@ def _other_slices(rank: Rank, layout: ev.Layout | None) -> tuple[int, ...]:
     mesh = next((one for one in rank.of(ev.Mesh) if one.mesh == layout.mesh), None)
     if layout.ground != "DTensor" or mesh is None or rank.rank not in mesh.ranks:
         return ()
-    if len(mesh.shape) != len(layout.placements):
+    if len(mesh.shape) != len(layout.placements) or math.prod(mesh.shape) != len(mesh.ranks):
         return ()
-    mine = np.unravel_index(mesh.ranks.index(rank.rank), mesh.shape)
-    return tuple(
-        other
-        for place, other in enumerate(mesh.ranks)
-        if other != rank.rank
-        and all(
-            a == b or way.startswith("S")
-            for a, b, way in zip(mine, np.unravel_index(place, mesh.shape), layout.placements, strict=True)
-        )
-    )
+    return _along_cuts(mesh.ranks, mesh.shape, layout.placements, rank.rank)
+
+
+@cache
+def _along_cuts(
+    ranks: tuple[int, ...], shape: tuple[int, ...], placements: tuple[str, ...], rank: int
+) -> tuple[int, ...]:
+    grid = np.array(ranks).reshape(shape)
+    mine = np.unravel_index(ranks.index(rank), shape)
+    cut = grid[tuple(slice(None) if way.startswith("S") else at for at, way in zip(mine, placements, strict=True))]
+    return tuple(int(other) for other in cut.flat if other != rank)
 
 
 def _joint(world: World, norm: ev.Norm) -> set[int]:
@@ -331,11 +329,11 @@ def _is_partly_equal(measures: Sequence[Measure]) -> bool:
 
 
 def _team(world: World, optimizer: int, ranks: tuple[int, ...], kind: str, windows: list[Window]) -> Team:
-    first = windows[0]
+    first = max(windows, key=lambda one: len(one.measures))
     # Optimizers may get other parameters on their way, and copies with them: only steps on the same are compared.
     same = [one for one in windows if _described(one) == _described(first)]
-    copies = [_declared(world, measure) for measure in first.measures]
     team = frozenset(ranks)
+    copies = _holders(world, first.measures)
     declared = [[holders & team for holders in of_rank] for of_rank in copies]
     replicas = {len(holders) // max(1, len(holders & team)) for of_rank in copies for holders in of_rank}
     stacks = all(_is_of_a_stack(p.layout) for one in first.measures for p in one.parameters)
@@ -351,43 +349,39 @@ def _team(world: World, optimizer: int, ranks: tuple[int, ...], kind: str, windo
     )
 
 
-def _described(window: Window) -> list[int]:
-    return [one.n for measure in window.measures for one in measure.described]
+def _described(window: Window) -> list[tuple[int, int]]:
+    return [(measure.rank.rank, one.n) for measure in window.measures for one in measure.described]
 
 
 def _is_of_a_stack(layout: ev.Layout | None) -> bool:
     return layout is not None and len(layout.shape) > 2 and {way for way in layout.placements if way != "R"} == {"S0"}
 
 
-def _declared(world: World, measure: Measure) -> list[Holders]:
-    """The ranks that hold each parameter: by wrappers, by placements, and by what the program itself reduces."""
-    rank = measure.rank
-    groups = {one.wrapper: one.group for one in rank.of(ev.Wrapped)}
-    reduced = _reduced(world, measure)
+def _holders(world: World, measures: Sequence[Measure]) -> list[list[Holders]]:
+    """Rank by rank, who holds each parameter: by wrappers, placements, and what the program itself reduces."""
+    reduced: dict[tuple[object, ...], set[int]] = defaultdict(set)
+    for norm in measures[0].norms:
+        for rank in world:
+            for call, _ in _carried(rank, norm):
+                reduced[norm.optimizer, call].add(rank.rank)
     found = []
-    for place, parameter in enumerate(measure.parameters):
-        layout = parameter.layout
-        holders: Iterable[int] = reduced.get(place, ())
-        if layout is not None and layout.ground in ("DTensor", "FSDP"):
-            holders = layout.holders if "P" not in layout.placements else ()
-        elif parameter.wrapper in groups and parameter.reduced:
-            holders = happens_before.members(groups[parameter.wrapper], world.world_size)
-        found.append(frozenset({rank.rank, *holders}))
-    return found
-
-
-def _reduced(world: World, measure: Measure) -> dict[int, Holders]:
-    """By place, the ranks on which the program itself makes a gradient the same."""
-    found: dict[int, Holders] = {}
-    offset = 0
-    for described, norm in zip(measure.described, measure.norms, strict=True):
-        for key, place in _carried(measure.rank, norm):
-            ranks = {measure.rank.rank}
-            for other in world:
-                if other is not measure.rank and any(key == k for k, _ in _carried(other, norm)):
-                    ranks.add(other.rank)
-            found[offset + place] = frozenset(ranks)
-        offset += len(described.parameters)
+    for measure in measures:
+        calls: dict[int, tuple[object, ...]] = {}
+        offset = 0
+        for described, norm in zip(measure.described, measure.norms, strict=True):
+            calls |= {offset + place: (norm.optimizer, call) for call, place in _carried(measure.rank, norm)}
+            offset += len(described.parameters)
+        groups = {one.wrapper: one.group for one in measure.rank.of(ev.Wrapped)}
+        of_rank = []
+        for place, parameter in enumerate(measure.parameters):
+            layout = parameter.layout
+            holders: Iterable[int] = reduced[calls[place]] if place in calls else ()
+            if layout is not None and layout.ground in ("DTensor", "FSDP"):
+                holders = layout.holders if "P" not in layout.placements else ()
+            elif parameter.wrapper in groups and parameter.reduced:
+                holders = happens_before.members(groups[parameter.wrapper], world.world_size)
+            of_rank.append(frozenset({measure.rank.rank, *holders}))
+        found.append(of_rank)
     return found
 
 

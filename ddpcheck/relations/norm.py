@@ -163,8 +163,8 @@ CANDIDATES: dict[str, Of] = {
     "group": _of_group,
     "copies": _every_copy,
     "largest": _made_of(max),
-    "sum": _made_of(math.fsum),
-    "mean": _made_of(lambda norms: math.fsum(norms) / len(norms)),
+    "sum": _made_of(sum),
+    "mean": _made_of(lambda norms: sum(norms) / len(norms)),
     "mean square": _made_of(lambda norms: math.hypot(*norms) / math.sqrt(len(norms))),
     "replicas": _every_replica,
 }
