@@ -13,7 +13,7 @@ import numpy as np
 from ddpcheck import evidence as ev
 from ddpcheck.facts import stages
 from ddpcheck.facts.sketches import Numbers
-from ddpcheck.judging import happens_before
+from ddpcheck.judging import happens_before, step_alignment
 from ddpcheck.judging.brought_together import is_trained_apart
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.world import Rank, World
@@ -54,6 +54,16 @@ class Measure:
         )  # NOTHING is negative
         with np.errstate(all="ignore"):
             return norms if math.isinf(self.first.power) else norms**self.first.power
+
+    @property
+    def tensors(self) -> list[tuple[object, ...]]:
+        """What its parameters are."""
+        return [(one.model, one.path, one.name) for one in self.parameters]
+
+    @cached_property
+    def began(self) -> list[bytes]:
+        """By parameter, its digest on entry to the first step."""
+        return [step_alignment.at(of.values, turn) for of in self.described for turn in range(len(of.parameters))]
 
     @property
     def is_scaled(self) -> bool:
@@ -147,8 +157,9 @@ class Team(NamedTuple):
     """Rank by rank and parameter by parameter: the ranks of the team that are declared to hold the same."""
     seen: list[list[Holders]]
     """The same, with those whose gradients were the same numbers in every window."""
-    has_stacks: bool
-    """Its shards are whole entries of stacks, such as experts."""
+    is_sliced: bool
+    """Its shards are slices of tensors, by torch's own functions; other ones may be whole entries of a stack, such as
+    experts."""
 
 
 def are_apart(numbers: Collection[float], limit: float) -> bool:
@@ -181,6 +192,10 @@ Step = dict[int, list[Measure]]
 def _steps(world: World) -> Iterator[tuple[bool, int, int, Step]]:
     """All steps before which something was measured: whether it is of several optimizers, the first one, its step."""
     found: dict[tuple[bool, int, int], Step] = defaultdict(lambda: defaultdict(list))
+
+    def numbers(measure: Measure, together: bool) -> tuple[bool, int, int]:
+        return together, _number(world, measure.rank, measure.first.optimizer), measure.first.number
+
     for rank in world:
         described: dict[int, ev.Optimizer] = {}
         moments: dict[int, list[Measure]] = defaultdict(list)
@@ -193,26 +208,41 @@ def _steps(world: World) -> Iterator[tuple[bool, int, int, Step]]:
             of = described.get(record.optimizer)
             if of is None or len(of.parameters) * 8 != len(record.norms):
                 continue
-            at = record.optimizer, record.number
             group = happens_before.members(record.group, world.world_size) if record.group else ()
-            measure = Measure(rank, [of], [record], group, stepped_on.get(at, b""))
-            others = [one.first for one in moments[record.moment] if one.first.optimizer != record.optimizer]
+            measure = Measure(rank, [of], [record], group, stepped_on.get((record.optimizer, record.number), b""))
             # An optimizer that steps the same tensors later does so on other gradients.
-            if all(one.norms != record.norms for one in others):
+            if all(
+                one.first.optimizer == record.optimizer or one.tensors != measure.tensors
+                for one in moments[record.moment]
+            ):
                 moments[record.moment].append(measure)
-                found[False, at[0], at[1]][rank.rank].append(measure)
+                found[numbers(measure, False)][rank.rank].append(measure)
         for each in moments.values():
             if len({one.first.optimizer for one in each}) > 1:
                 each.sort(key=lambda one: one.first.optimizer)
                 of_all = [one for measure in each for one in measure.described]
                 measure = Measure(rank, of_all, [one.first for one in each], each[0].group)
-                found[True, measure.first.optimizer, measure.first.number][rank.rank].append(measure)
+                found[numbers(measure, True)][rank.rank].append(measure)
                 if measure.is_scaled:  # by one norm: none of them is scaled for itself
                     for one in each:
-                        found[False, one.first.optimizer, one.first.number][rank.rank].remove(one)
+                        found[numbers(one, False)][rank.rank].remove(one)
     for at_step, step in sorted(found.items()):
         if measured := {rank: measures for rank, measures in step.items() if measures}:
             yield *at_step, measured
+
+
+@once_per_world
+def _shared(world: World) -> dict[tuple[int, int], int]:
+    """By rank and its own number, the number by which ranks know an optimizer that they share."""
+    found: dict[tuple[int, int], int] = {}
+    for optimizer in step_alignment.optimizers(world):
+        for rank, described in zip(optimizer.ranks, optimizer.described, strict=True):
+            found.setdefault((rank.rank, described.optimizer), optimizer.number)
+    return found
+
+
+def _number(world: World, rank: Rank, own: int) -> int:
+    return _shared(world).get((rank.rank, own), own)
 
 
 def _chosen(measures: Sequence[Measure]) -> Measure:
@@ -238,15 +268,17 @@ def _teams(world: World, optimizer: int, steps: Sequence[Step]) -> list[tuple[tu
     found = [(ranks, kind) for ranks, kind in zip(groups, kinds, strict=True) if len(ranks) > 1]
     if not found and not is_trained_apart(world):  # a rank that steps a copy of its own clips by its own norm
         found = [(ranks, "exchanged") for ranks in sorted({one for step in steps for one in _by_exchange(world, step)})]
-    stepping = {rank.rank for rank in world if any(one.optimizer == optimizer for one in rank.of(ev.Step))}
+    stepping = {
+        rank.rank for rank in world if any(_number(world, rank, one.optimizer) == optimizer for one in rank.of(ev.Step))
+    }
     found = found or [(tuple(sorted(stepping | firsts.keys())), "copies")]
-    empty = {rank.rank for rank in world if rank.rank not in firsts and _has_nothing(rank, optimizer)}
+    empty = {rank.rank for rank in world if rank.rank not in firsts and _has_nothing(world, rank, optimizer)}
     return [(tuple(rank for rank in ranks if rank not in empty), kind) for ranks, kind in found]
 
 
-def _has_nothing(rank: Rank, optimizer: int) -> bool:
+def _has_nothing(world: World, rank: Rank, optimizer: int) -> bool:
     """Whether all slices of a rank are empty, so that there is nothing to measure."""
-    described = next((one for one in rank.of(ev.Optimizer) if one.optimizer == optimizer), None)
+    described = next((one for one in rank.of(ev.Optimizer) if _number(world, rank, one.optimizer) == optimizer), None)
     layouts = [one.layout for one in described.parameters] if described is not None else []
     return bool(layouts) and all(layout is not None and 0 in layout.local for layout in layouts)
 
@@ -316,13 +348,15 @@ def _joint(world: World, norm: ev.Norm) -> set[int]:
 
 
 def _is_partly_equal(measures: Sequence[Measure]) -> bool:
-    """Whether some parameter had the same gradient on all of these ranks, and was no lone number."""
+    """Whether some parameter began alike, and has the same gradient, on all of these ranks."""
     if len({len(one.sizes) for one in measures}) > 1:
         return False
     sizes = np.array([one.sizes for one in measures])
-    kinds = [{one.parameters[place].kind for one in measures} for place in range(sizes.shape[1])]
     equal = (sizes[0] > 0) & (np.ptp(sizes, axis=0) <= 1e-9 * sizes.max(axis=0))
-    return any(len(kind) == 1 and is_equal for kind, is_equal in zip(kinds, equal, strict=True))
+    return any(
+        len({(one.parameters[place].kind, one.began[place]) for one in measures}) == 1
+        for place in np.flatnonzero(equal)
+    )
 
 
 # --- who holds copies
@@ -336,7 +370,6 @@ def _team(world: World, optimizer: int, ranks: tuple[int, ...], kind: str, windo
     copies = _holders(world, first.measures)
     declared = [[holders & team for holders in of_rank] for of_rank in copies]
     replicas = {len(holders) // max(1, len(holders & team)) for of_rank in copies for holders in of_rank}
-    stacks = all(_is_of_a_stack(p.layout) for one in first.measures for p in one.parameters)
     return Team(
         optimizer,
         ranks,
@@ -345,7 +378,7 @@ def _team(world: World, optimizer: int, ranks: tuple[int, ...], kind: str, windo
         same,
         declared,
         _seen(first.measures, same, declared),
-        stacks,
+        all(_is_sliced(measure, team) for measure in first.measures),
     )
 
 
@@ -353,29 +386,29 @@ def _described(window: Window) -> list[tuple[int, int]]:
     return [(measure.rank.rank, one.n) for measure in window.measures for one in measure.described]
 
 
-def _is_of_a_stack(layout: ev.Layout | None) -> bool:
-    return layout is not None and len(layout.shape) > 2 and {way for way in layout.placements if way != "R"} == {"S0"}
+def _is_sliced(measure: Measure, team: Holders) -> bool:
+    layouts = [one.layout for one in measure.parameters if one.layout is not None and one.layout.sharded]
+    if any(one.ground == "FSDP" for one in layouts):
+        return True
+    dealt = [one.ranks for one in measure.rank.of(ev.Parallelised) if one.how != "PipelineStage"]
+    is_stack = all(len(one.shape) > 2 and {way for way in one.placements if way != "R"} == {"S0"} for one in layouts)
+    return not is_stack and team <= {measure.rank.rank}.union(*dealt)
 
 
 def _holders(world: World, measures: Sequence[Measure]) -> list[list[Holders]]:
     """Rank by rank, who holds each parameter: by wrappers, placements, and what the program itself reduces."""
-    reduced: dict[tuple[object, ...], set[int]] = defaultdict(set)
-    for norm in measures[0].norms:
-        for rank in world:
-            for call, _ in _carried(rank, norm):
-                reduced[norm.optimizer, call].add(rank.rank)
+    calls = [_calls(measure) for measure in measures]
+    reduced: dict[object, set[int]] = defaultdict(set)
+    for measure, own in zip(measures, calls, strict=True):
+        for call in own.values():
+            reduced[call].add(measure.rank.rank)
     found = []
-    for measure in measures:
-        calls: dict[int, tuple[object, ...]] = {}
-        offset = 0
-        for described, norm in zip(measure.described, measure.norms, strict=True):
-            calls |= {offset + place: (norm.optimizer, call) for call, place in _carried(measure.rank, norm)}
-            offset += len(described.parameters)
+    for measure, own in zip(measures, calls, strict=True):
         groups = {one.wrapper: one.group for one in measure.rank.of(ev.Wrapped)}
         of_rank = []
         for place, parameter in enumerate(measure.parameters):
             layout = parameter.layout
-            holders: Iterable[int] = reduced[calls[place]] if place in calls else ()
+            holders: Iterable[int] = reduced[own[place]] if place in own else ()
             if layout is not None and layout.ground in ("DTensor", "FSDP"):
                 holders = layout.holders if "P" not in layout.placements else ()
             elif parameter.wrapper in groups and parameter.reduced:
@@ -385,23 +418,22 @@ def _holders(world: World, measures: Sequence[Measure]) -> list[list[Holders]]:
     return found
 
 
-def _carried(rank: Rank, norm: ev.Norm) -> list[tuple[tuple[str, int, int], int]]:
-    """The calls that make an optimizer's gradients the same on several ranks, each with the place."""
-    last = None
-    for record in rank.of(ev.Exchanged):
-        if record.optimizer == norm.optimizer and record.number <= norm.number:
-            last = record
-    if last is None or last.lost:
-        return []
-    return [
-        ((c.group, c.number, c.offset), c.place)
-        for c in last.carried
-        if c.of == "gradient" and c.alike and not c.inside and not c.flat
-    ]
+def _calls(measure: Measure) -> dict[int, object]:
+    """By place, the call that makes a gradient the same on several ranks."""
+    found: dict[int, object] = {}
+    offset = 0
+    for turn, (described, norm) in enumerate(zip(measure.described, measure.norms, strict=True)):
+        exchanged = (one for one in measure.rank.of(ev.Exchanged) if one.optimizer == norm.optimizer)
+        last = max((one for one in exchanged if one.number <= norm.number), key=lambda one: one.n, default=None)
+        for c in last.carried if last is not None and not last.lost else ():
+            if c.of == "gradient" and c.alike and not c.inside and not c.flat:
+                found[offset + c.place] = turn, c.group, c.number, c.offset
+        offset += len(described.parameters)
+    return found
 
 
 def _seen(measures: Sequence[Measure], windows: list[Window], declared: list[list[Holders]]) -> list[list[Holders]]:
-    """Also the ranks whose gradients were the same numbers in all of several windows, and others from one to the next.
+    """Also the ranks that began alike, and had the same gradients in all of several windows, which were not constant.
 
     Parts of one tensor are no copies, whatever they hold.
     """
@@ -412,11 +444,11 @@ def _seen(measures: Sequence[Measure], windows: list[Window], declared: list[lis
         return found
     columns = [np.array([one.measures[turn].sizes for one in whole]) for turn in range(len(measures))]
     for place in range(lengths.pop()):
-        equal: dict[tuple[str, str, bytes], list[int]] = defaultdict(list)
+        equal: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for turn, measure in enumerate(measures):
             parameter, column = measure.parameters[place], columns[turn][:, place]
             if np.ptp(column) > 0:  # what is the same in every window may be a constant
-                equal[parameter.kind, parameter.name, column.tobytes()].append(turn)
+                equal[parameter.kind, parameter.name, measure.began[place], column.tobytes()].append(turn)
         for turns in equal.values():
             holders = frozenset(measures[turn].rank.rank for turn in turns)
             parts = (_other_slices(measures[turn].rank, measures[turn].parameters[place].layout) for turn in turns)

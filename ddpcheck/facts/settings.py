@@ -285,6 +285,8 @@ def _steps(world: World) -> Iterator[Holding]:
         # Ranks that split a loss otherwise, and call backward() more often for each step, skip nothing.
         if len(ranks) < 2 or not all(one.steps for one in stepped) or len({one.backwards for one in stepped}) > 1:
             continue
+        if len({len({step.optimizer for step in rank.of(ev.Step)}) for rank in ranks}) > 1:
+            continue  # a rank that steps something else beside it counts other calls
         common = set(stepped[0].steps).intersection(*(one.steps for one in stepped))
         if any(len({one.collectives[number] for one in stepped}) > 1 for number in common):
             continue

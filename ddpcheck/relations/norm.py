@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -54,23 +54,30 @@ def scaling(team: Team) -> Scaling:
     known = [one for one in team.windows if one.number not in wrong and _is_known(one)]
     windows = [one for one in known if len(one.measures) == len(team.ranks)] or known
     whole = _norms(team, windows, _whole)
-    if whole and _fits(windows, whole, 2):
-        if not _is_ambiguous(team, windows, whole):
+    is_whole = bool(whole) and _fits(windows, whole, 2)
+    if is_whole and not any(map(_differ, windows)):
+        longer = _longer(team, windows, whole)
+        if not longer:
             return Scaling(team, windows, deviations)
-        deviations.append(Deviation(team, "all copies", windows, _every_copy(team, windows[0]), whole[0][0], False))
+        if all(map(_is_summed, windows, longer)):
+            deviations.append(Deviation(team, "all copies", windows, longer[0], whole[0][0], False))
     elif whole or team.kind != "copies":
-        deviations += _other_norm(team, windows, whole)
+        deviations += _other_norm(team, windows, whole, {} if is_whole else CANDIDATES)
     return Scaling(team, [], deviations)
 
 
-def _other_norm(team: Team, windows: Sequence[Window], whole: Sequence[Norms]) -> Iterator[Deviation]:
+def _other_norm(
+    team: Team, windows: Sequence[Window], whole: Sequence[Norms], candidates: Mapping[str, Of]
+) -> Iterator[Deviation]:
     """The first norm that fits, in the windows where it matters; or none, where slices have different factors."""
     optimizers = min((len(measure.norms) for one in windows for measure in one.measures), default=0)
-    parts = [("part", _of_optimizer(place)) for place in range(optimizers if optimizers > 1 else 0)]
-    for candidate, of in [*CANDIDATES.items(), *parts]:
+    parts = [("part", _of_optimizer(place)) for place in range(optimizers if optimizers > 1 and candidates else 0)]
+    for candidate, of in [*candidates.items(), *parts]:
         norms = _norms(team, windows, of)
         if not norms or not _fits(windows, norms):
             continue
+        if team.kind == "sent" and candidate == "own":
+            return  # they may be two models
         rights = whole or [[math.nan]] * len(windows)
         apart = [
             (window, longer, right[0])
@@ -84,7 +91,7 @@ def _other_norm(team: Team, windows: Sequence[Window], whole: Sequence[Norms]) -
             yield Deviation(team, candidate, its, longer, right if whole else None, is_declared)
         return
     apart_anyhow = [one for one in windows if _differ(one)]
-    if apart_anyhow and team.kind in ("FSDP", "DTensor") and not team.has_stacks:
+    if apart_anyhow and team.kind in ("FSDP", "DTensor") and team.is_sliced:
         yield Deviation(team, "none", apart_anyhow, _own(team, apart_anyhow[0]), None)
 
 
@@ -235,19 +242,22 @@ def _have_equal(measures: Sequence[Measure]) -> bool:
     return bool((np.ptp(together, axis=0) <= ALIKE * together.max(axis=0)).all())
 
 
-def _is_ambiguous(team: Team, windows: Sequence[Window], whole: Sequence[Norms]) -> bool:
-    """Whether a longer norm, whose square the program has summed up, would explain the factors as well.
+def _longer(team: Team, windows: Sequence[Window], whole: Sequence[Norms]) -> list[Norms]:
+    """The norm with every copy, if it would explain the factors as well: where all elements are counted equally often.
 
-    So it is where every element is counted equally often.
+    Without a bound, nobody knows which of both it is.
     """
     longer = _norms(team, windows, _every_copy)
     is_shown = any(one.came is not None or one.bound is not None for one in windows[0].measures)
     if is_shown or not are_apart([longer[0][0], whole[0][0]], 2 * ALIKE):
-        return False
-    return _fits(windows, longer, 2) and all(
-        any(_is_near(one.first.came or 0.0, norm**one.first.power, one.rounding) for one in window.others[0])
-        for window, (norm, *_) in zip(windows, longer, strict=True)
-    )
+        return []
+    return longer if _fits(windows, longer, 2) else []
+
+
+def _is_summed(window: Window, norms: Norms) -> bool:
+    """Whether the program has summed up the squares of this norm."""
+    power = window.measures[0].first.power
+    return any(_is_near(one.first.came or 0.0, norms[0] ** power, one.rounding) for one in window.others[0])
 
 
 # --- clips at another moment
@@ -255,23 +265,25 @@ def _is_ambiguous(team: Team, windows: Sequence[Window], whole: Sequence[Norms])
 
 def _scaled(team: Team) -> Deviation | None:
     """Clips of gradients that a scaler divides afterwards, in all windows."""
-    clips = [
-        (window, one)
-        for window in team.windows
-        for its in window.others
-        for one in its
-        if one.bound is not None and (one.first.scale is None or one.factor is not None)
-    ]
-    if not clips or not all(_is_clipped_while_scaled(one) for _, one in clips):
-        return None
-    windows = list({window.number: window for window, _ in clips}.values())
-    return Deviation(team, "scaled", windows, _own(team, windows[0]), None)
+    windows: list[Window] = []
+    for window in team.windows:
+        measured = [one for its in window.others for one in its if one.bound is not None]
+        clips = [one for one in measured if one.first.scale is None or one.factor is not None]
+        whole = _whole(team, window) if any(one.first.scale for one in clips) else None
+        if not all(_is_clipped_while_scaled(one, one.came or (whole or [one.own])[0]) for one in clips):
+            return None
+        windows += [window] if clips else []
+    return Deviation(team, "scaled", windows, _own(team, windows[0]), None) if windows else None
 
 
-def _is_clipped_while_scaled(one: Measure) -> bool:
-    """Whether gradients are made smaller than a scaler makes them afterwards: a clip of another optimizer's is none."""
+def _is_clipped_while_scaled(one: Measure, norm: float) -> bool:
+    """Whether gradients are made smaller than a scaler makes them afterwards, by this norm.
+
+    A clip of another optimizer's does not.
+    """
     scale, bound = one.first.scale or 0.0, one.bound or 0.0
-    return one.factor is not None and scale > max(FAR * bound, 1.0) and one.factor < 1 - ALIKE
+    is_shorter = one.factor is not None and one.factor < 1 - ALIKE and scale > max(FAR * bound, 1.0)
+    return is_shorter and _is_near((one.factor or 0.0) * norm, bound, one.rounding)
 
 
 def _unreduced(team: Team) -> Deviation | None:

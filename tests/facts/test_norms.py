@@ -95,6 +95,37 @@ def test_equal_gradients_are_seen_in_several_windows(windows):
     assert [len(one) for one in team.seen[0]] == [2 if windows > 2 else 1, 1]
 
 
+def test_equal_gradients_of_parameters_that_began_otherwise():
+    """Biases of members whose outputs are added up get the same gradients."""
+    records = [
+        [optimizer(3, {"w": None, "b": None}, values=["w", f"b{rank}"])]
+        + [norm(n, one[rank], 0.5, joint=["world"]) for n, one in enumerate(SQUARES)]
+        for rank in range(2)
+    ]
+    (team,) = norms.of(world(*records))
+    assert team.kind == "exchanged"
+    assert [len(one) for one in team.seen[0]] == [2, 1]
+    apart = [
+        [optimizer(3, {"w": None, "b": None}, values=[f"w{rank}", "b"]), *of[1:]] for rank, of in enumerate(records)
+    ]
+    assert [team.kind for team in norms.of(world(*apart))] == ["copies"]
+
+
+def test_optimizers_that_ranks_number_differently():
+    """A rank that trains a probe of its own on the side, and built its optimizer first."""
+    own = [optimizer(3, {"probe": None}, optimizer=0), norm(0, [1.0], 0.1), stepped(9, 0, ["p"])]
+
+    def shared(number):
+        return [
+            optimizer(4, {"w": shard(0)}, optimizer=number, kind="AdamW"),
+            norm(0, [4.0], 0.5, optimizer=number, moment=7),
+            stepped(9, 0, ["g"], optimizer=number),
+        ]
+
+    teams = norms.of(world([*own, *shared(1)], shared(0)))
+    assert sorted((team.kind, team.ranks) for team in teams) == [("FSDP", (0, 1)), ("copies", (0,))]
+
+
 def test_equal_gradients_that_are_a_constant():
     """As of a bias behind a sum."""
     squares = [[[4.0, one[0][1]], [4.0, one[1][1]]] for one in SQUARES]

@@ -51,8 +51,11 @@ def candidates(of: World) -> list[str]:
     return [one.candidate for one in read(of).deviations]
 
 
+DEALT = (ev.Parallelised, {"how": "fully_shard", "site": 2, "ranks": (0, 1)})
+
+
 def meshed(rank):
-    return [mesh([2], ["tp"])]
+    return [mesh([2], ["tp"]), DEALT]
 
 
 @pytest.mark.parametrize("how", ["hand", "torch", "DTensor"])
@@ -171,12 +174,16 @@ def test_how_far_rounding_takes_factors(kind, expected):
     assert candidates(world(*ranks)) == expected
 
 
-@pytest.mark.parametrize(("shape", "expected"), [((2, 8, 8), []), ((2, 64), ["none"])], ids=["experts", "slices"])
-def test_factors_that_no_norm_explains(shape, expected):
+@pytest.mark.parametrize(
+    ("shape", "dealt", "expected"),
+    [((2, 8, 8), [DEALT], []), ((2, 64), [], []), ((2, 64), [DEALT], ["none"])],
+    ids=["experts", "of the program's own", "slices"],
+)
+def test_factors_that_no_norm_explains(shape, dealt, expected):
     """Slices need one factor; whole entries of a stack may each have one, such as experts by their tokens."""
     ranks = world(
         *(
-            [mesh([2], ["ep"]), optimizer(3, {"experts": replace(slices(rank), shape=shape)})]
+            [mesh([2], ["ep"]), *dealt, optimizer(3, {"experts": replace(slices(rank), shape=shape)})]
             + [norm(number, [4.0 + number], factor / (1 + number), "backward") for number in range(3)]
             for rank, factor in enumerate([0.5, 0.2])
         )
@@ -273,7 +280,8 @@ def test_a_sum_over_copies_by_which_it_may_have_clipped():
     for by in (of_each, of_all):
         found = read(clipped([None], by, squares=SAME, **sums))
         assert (found.compared, [one.candidate for one in found.deviations]) == ([], ["all copies"])
-    assert read(clipped([None], of_each, squares=SAME)).compared == ALL
+        unseen = read(clipped([None], by, squares=SAME))  # as where it sums up a list of squares
+        assert (unseen.compared, unseen.deviations) == ([], [])
 
 
 @pytest.mark.parametrize("by", [of_each, of_all])
@@ -295,20 +303,36 @@ def test_copies_on_some_ranks_alone():
 
 
 @pytest.mark.parametrize(
-    ("scale", "bound", "expected"),
-    [(65536.0, 1.0, ["scaled"]), (65536.0, 65536.0, []), (1.0, 0.001, []), (None, 1.0, [])],
+    ("scale", "bound", "more", "expected"),
+    [
+        (65536.0, 1.0, {}, ["scaled"]),
+        (65536.0, 65536.0, {}, []),
+        (1.0, 0.001, {}, []),
+        (None, 1.0, {}, []),
+        (65536.0, 1.0, {"came": 9.0}, []),  # of another optimizer's gradients
+        (65536.0, 1.0, {"factor": 0.1 / 65536.0}, []),  # and these are divided by ten
+        (65536.0, 1.0, {"factor": 1 / 65536.0}, []),
+    ],
 )
-def test_clipped_before_the_scale_was_undone(scale, bound, expected):
+def test_clipped_before_the_scale_was_undone(scale, bound, more, expected):
     """A bound that is multiplied by the scale is right, too, which nobody says."""
-    factor = min(1.0, bound / 2) / (scale or 1.0)
-    ranks = [[optimizer(3, {"w": None}), norm(0, [4.0], factor, scale=scale, largest=bound, came=2.0)]] * 2
+    given = {"factor": min(1.0, bound / 2) / (scale or 1.0), "came": 2.0, **more}
+    ranks = [[optimizer(3, {"w": None}), norm(0, [4.0], scale=scale, largest=bound, **given)]] * 2
     assert candidates(world(*ranks)) == expected
 
 
-def test_a_clip_of_another_optimizer():
-    """These gradients are divided by the scale, and by nothing else."""
-    ranks = [[optimizer(3, {"w": None}), norm(0, [4.0], 2.0**-16, scale=2.0**16, largest=1.0)]] * 2
-    assert candidates(world(*ranks)) == []
+def test_ranks_that_clip_to_bounds_of_their_own():
+    """By the norm of the whole."""
+
+    def to_own_bound(rank):
+        records = [optimizer(3, {"w0": shard(rank), "w1": shard(rank)})]
+        for number, step in enumerate(SQUARES):
+            (came, _), bound = of_all(step), 0.5 / (1 + rank)
+            records.append(norm(number, step[rank], bound / came, largest=bound, came=came))
+        return records
+
+    found = read(world(to_own_bound(0), to_own_bound(1)))
+    assert (found.compared, [one.candidate for one in found.deviations]) == ([], ["none"])
 
 
 def before_reduction(squares=(4.0, 9.0), factor=None, stepped_on=("g", "g"), **more):

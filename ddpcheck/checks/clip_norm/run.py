@@ -13,11 +13,6 @@ _SHARDS = Words(
     "Use torch.nn.utils.clip_grad_norm_ with the DTensor parameters themselves, or all-reduce the sum of the squares "
     "over the ranks that hold other shards before the root is taken.",
 )
-_STAGES = Words(
-    "each stage of the pipeline clips by the norm of its own layers",
-    "All-reduce the sum of the squares over the stages before the root is taken, and clip by that "
-    "(torch.nn.utils.clip_grads_with_norm_).",
-)
 _SQUARES = "All-reduce the squares of what is split over these ranks, and add those of what every rank has once."
 
 ROWS = (
@@ -33,16 +28,19 @@ ROWS = (
                 "Call clip_grad_norm_() of the outermost FSDP module instead, on all ranks.",
             ),
             "own DTensor": _SHARDS,
-            "own stages": _STAGES,
-            "own sent": _STAGES,
+            "own stages": Words(
+                "each stage of the pipeline clips by the norm of its own layers",
+                "All-reduce the sum of the squares over the stages before the root is taken, and clip by that "
+                "(torch.nn.utils.clip_grads_with_norm_).",
+            ),
             "group": Words(
                 "the squares are summed up over {group} alone, and other ranks hold other parts of the model",
                 "All-reduce the squares of what is split over all of {ranks}, and add those of what every rank has "
                 "once.",
             ),
             "none": Words(
-                "each rank multiplies its gradients by a number of its own, such as one over the tokens or samples "
-                "that it has",
+                "each rank multiplies its gradients by a number of its own, such as a bound over a norm, or one over "
+                "the tokens or samples that it has",
                 "All-reduce the number first, so that every part of one gradient is multiplied by the same.",
             ),
             "": Words("each rank clips by a norm of its own, though they compute one model together", _SQUARES),

@@ -71,7 +71,8 @@ class Facts(NamedTuple):
         if not middle > 0 or any(abs(one - middle) > nearly for one in factors):
             return None
         if self.sample is not None and now.sample is not None and any(self.sample):
-            if not gradient_reuse.is_multiple(now.sample, self.sample):
+            of_elements = gradient_reuse.multiple(now.sample, self.sample)
+            if of_elements is None or abs(of_elements - middle) > nearly:
                 return None
         elif len(factors) < gradient_reuse.ENOUGH:
             return None

@@ -163,12 +163,18 @@ def _in_the_middle(plain: torch.Tensor) -> list[torch.Tensor]:
 
 def is_multiple(one: Sample, other: Sample) -> bool:
     """Whether one is the other, times a factor above zero."""
+    return multiple(one, other) is not None
+
+
+def multiple(one: Sample, other: Sample) -> float | None:
+    """The factor above zero by which one is the other; None where it is not."""
     largest = max(range(len(other)), key=lambda place: abs(other[place]))
     if len(one) != len(other) or sum(map(bool, other)) < ENOUGH or not other[largest]:
-        return False
+        return None
     factor = one[largest] / other[largest]
     nearly = 1e-3 * factor * abs(other[largest])
-    return factor > 0 and all(abs(a - factor * b) <= nearly for a, b in zip(one, other, strict=True))
+    is_so = factor > 0 and all(abs(a - factor * b) <= nearly for a, b in zip(one, other, strict=True))
+    return factor if is_so else None
 
 
 def elements(tensor: Any) -> list[float] | None:

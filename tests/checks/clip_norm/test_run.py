@@ -155,7 +155,7 @@ def test_norms_that_are_combined_wrongly(by, words):
 
 
 def test_clipped_before_the_scale_was_undone():
-    records = [optimizer(3, {"w": None}), norm(0, [4.0], 1e-6, scale=65536.0, largest=1.0, came=2.0)]
+    records = [optimizer(3, {"w": None}), norm(0, [4.0], 0.5 / 65536, scale=65536.0, largest=1.0, came=2.0)]
     judged = judge(world(*[[*records, stepped(9, 0, ["g"])]] * 2))
     assert (judged.findings[0].rule, judged.checked) == ("clip-before-unscale", 1)
     assert "still multiplied by 65536, which is clipped to 1" in judged.findings[0].found
