@@ -74,25 +74,29 @@ def _other_norm(
     parts = [("part", _of_optimizer(place)) for place in range(optimizers if optimizers > 1 and candidates else 0)]
     for candidate, of in [*candidates.items(), *parts]:
         norms = _norms(team, windows, of)
-        if not norms or not _fits(windows, norms):
-            continue
-        if team.kind == "sent" and candidate == "own":
-            return  # they may be two models
-        rights = whole or [[math.nan]] * len(windows)
-        apart = [
-            (window, longer, right[0])
-            for window, longer, right in zip(windows, norms, rights, strict=True)
-            if _is_clipped(window) and (are_apart([*longer, *right], 2 * ALIKE) if whole else _differ(window))
-        ]
-        for window, longer, right in apart[:1]:
-            declared = _once(window, team.declared, range(len(window.measures)))
-            is_declared = team.kind != "sent" and (candidate != "copies" or are_apart([longer[0], declared], 2 * ALIKE))
-            its = [one for one, _, _ in apart]
-            yield Deviation(team, candidate, its, longer, right if whole else None, is_declared)
-        return
-    apart_anyhow = [one for one in windows if _differ(one)]
-    if apart_anyhow and team.kind in ("FSDP", "DTensor") and team.is_sliced:
-        yield Deviation(team, "none", apart_anyhow, _own(team, apart_anyhow[0]), None)
+        if norms and _fits(windows, norms):
+            if team.kind != "sent" or candidate != "own":  # they may be two models
+                yield from _instead(team, windows, whole, candidate, norms)
+            return
+    apart = [one for one in windows if _differ(one)]
+    if apart and team.kind in ("FSDP", "DTensor") and team.is_sliced:
+        yield Deviation(team, "none", apart, _own(team, apart[0]), None)
+
+
+def _instead(
+    team: Team, windows: Sequence[Window], whole: Sequence[Norms], candidate: str, norms: Sequence[Norms]
+) -> Iterator[Deviation]:
+    """The windows that were scaled by a norm in place of that of the whole; where this is not known, by several."""
+    turns = [turn for turn, window in enumerate(windows) if _is_clipped(window)]
+    turns = [t for t in turns if (are_apart([*norms[t], *whole[t]], 2 * ALIKE) if whole else _differ(windows[t]))]
+    for first in turns[:1]:
+        # A bound may be meant for the sum of what ranks hold alike.
+        is_declared = team.kind != "sent" and (team.kind != "copies" or candidate in ("copies", "part"))
+        if candidate == "copies":
+            once = _once(windows[first], team.declared, range(len(windows[first].measures)))
+            is_declared &= are_apart([norms[first][0], once], 2 * ALIKE)
+        found = [windows[turn] for turn in turns]
+        yield Deviation(team, candidate, found, norms[first], whole[first][0] if whole else None, is_declared)
 
 
 # --- norms that may have been meant

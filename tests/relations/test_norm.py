@@ -274,6 +274,12 @@ def test_copies_on_all_ranks(how):
     assert (found.candidate, found.is_declared) == ("copies", True)
 
 
+def test_a_norm_of_copies_times_their_number():
+    """The bound may be meant for the sum of their gradients: no error."""
+    (found,) = read(clipped([copies], lambda step: [2 * one for one in of_each(step)], "torch", SAME)).deviations
+    assert (found.candidate, found.is_declared) == ("sum", False)
+
+
 def test_a_sum_over_copies_by_which_it_may_have_clipped():
     """The bound is not known: both norms explain the factors."""
     sums = {"came": lambda squares, _: 2 * squares[0][0]}
