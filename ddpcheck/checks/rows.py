@@ -231,11 +231,11 @@ def _norm_finding(row: NormRow, deviation: norm.Deviation) -> Finding:
 
 
 _MADE = {
-    "largest": "the largest norm that a rank has of its part",
-    "sum": "the sum of the norms that the ranks have of their parts",
-    "mean": "the mean of the norms that the ranks have of their parts",
+    "largest": "the largest norm that a rank has",
+    "sum": "the sum of the norms that the ranks have",
+    "mean": "the mean of the norms that the ranks have",
     "part": "the norm of some parameters that are scaled by it",
-    "mean square": "the root of the mean of the squares of the ranks' parts",
+    "mean square": "the root of the mean of the squares that the ranks have",
 }
 
 

@@ -52,18 +52,18 @@ class Measure:
         norms = np.concatenate([np.frombuffer(one.norms, "<f8") for one in self.norms]).clip(
             min=0
         )  # NOTHING is negative
-        with np.errstate(all="ignore"):
-            return norms if math.isinf(self.first.power) else norms**self.first.power
+        return norms if math.isinf(self.first.power) else norms**self.first.power
 
-    @property
-    def tensors(self) -> list[tuple[object, ...]]:
-        """What its parameters are."""
-        return [(one.model, one.path, one.name) for one in self.parameters]
+    @cached_property
+    def tensors(self) -> set[tuple[object, ...]]:
+        """Its parameters, as far as they are of a module."""
+        return {(one.model, one.path) for one in self.parameters if one.model is not None and one.path}
 
     @cached_property
     def began(self) -> list[bytes]:
-        """By parameter, its digest on entry to the first step."""
-        return [step_alignment.at(of.values, turn) for of in self.described for turn in range(len(of.parameters))]
+        """By parameter, its digest on entry to the first step; empty where nobody looked."""
+        digests = [step_alignment.at(of.values, turn) for of in self.described for turn in range(len(of.parameters))]
+        return [b"" if one == ev.UNSEEN else one for one in digests]
 
     @property
     def is_scaled(self) -> bool:
@@ -89,8 +89,7 @@ class Measure:
         """The norm of parts of these sizes."""
         if math.isinf(self.first.power):
             return max(sizes)
-        with np.errstate(all="ignore"):
-            return float(np.sum(sizes) ** np.divide(1, self.first.power))
+        return float(np.sum(sizes) ** np.divide(1, self.first.power))
 
     @cached_property
     def factor(self) -> float | None:
@@ -146,6 +145,7 @@ class Team(NamedTuple):
     """Ranks that hold the parts of one model, or copies of it, and what they measured in every window."""
 
     optimizer: int
+    """The number of the first one on the first rank."""
     ranks: tuple[int, ...]
     kind: str
     """Why they belong together: ``FSDP``, ``DTensor``, ``stages``; ``sent`` to each other, or ``exchanged`` within
@@ -157,6 +157,8 @@ class Team(NamedTuple):
     """Rank by rank and parameter by parameter: the ranks of the team that are declared to hold the same."""
     seen: list[list[Holders]]
     """The same, with those whose gradients were the same numbers in every window."""
+    is_apart: bool
+    """Ranks step copies for themselves, and bring them together now and then."""
     is_sliced: bool
     """Its shards are slices of tensors, by torch's own functions; other ones may be whole entries of a stack, such as
     experts."""
@@ -168,6 +170,7 @@ def are_apart(numbers: Collection[float], limit: float) -> bool:
 
 
 @once_per_world
+@np.errstate(all="ignore")
 def of(world: World) -> list[Team]:
     """The teams of all optimizers: of each one alone, and of those that were measured together."""
     windows: dict[tuple[int, bool], list[tuple[int, Step]]] = defaultdict(list)
@@ -178,7 +181,7 @@ def of(world: World) -> list[Team]:
         for ranks, kind in _teams(world, optimizer, [step for _, step in steps]):
             its = [(number, [step[rank] for rank in ranks if rank in step]) for number, step in steps]
             measured = [Window(number, list(map(_chosen, measures)), measures) for number, measures in its if measures]
-            found.append(_team(world, optimizer, ranks, kind, measured))
+            found.append(_team(world, ranks, kind, measured))
     return found
 
 
@@ -210,11 +213,9 @@ def _steps(world: World) -> Iterator[tuple[bool, int, int, Step]]:
                 continue
             group = happens_before.members(record.group, world.world_size) if record.group else ()
             measure = Measure(rank, [of], [record], group, stepped_on.get((record.optimizer, record.number), b""))
+            others = [one for one in moments[record.moment] if one.first.optimizer != record.optimizer]
             # An optimizer that steps the same tensors later does so on other gradients.
-            if all(
-                one.first.optimizer == record.optimizer or one.tensors != measure.tensors
-                for one in moments[record.moment]
-            ):
+            if all(one.tensors.isdisjoint(measure.tensors) for one in others):
                 moments[record.moment].append(measure)
                 found[numbers(measure, False)][rank.rank].append(measure)
         for each in moments.values():
@@ -242,7 +243,8 @@ def _shared(world: World) -> dict[tuple[int, int], int]:
 
 
 def _number(world: World, rank: Rank, own: int) -> int:
-    return _shared(world).get((rank.rank, own), own)
+    """One below zero for an optimizer that ranks do not share, such as those of stages."""
+    return _shared(world).get((rank.rank, own), -1 - own)
 
 
 def _chosen(measures: Sequence[Measure]) -> Measure:
@@ -354,7 +356,7 @@ def _is_partly_equal(measures: Sequence[Measure]) -> bool:
     sizes = np.array([one.sizes for one in measures])
     equal = (sizes[0] > 0) & (np.ptp(sizes, axis=0) <= 1e-9 * sizes.max(axis=0))
     return any(
-        len({(one.parameters[place].kind, one.began[place]) for one in measures}) == 1
+        len({(one.parameters[place].kind, one.began[place]) for one in measures}) == 1 and measures[0].began[place]
         for place in np.flatnonzero(equal)
     )
 
@@ -362,7 +364,7 @@ def _is_partly_equal(measures: Sequence[Measure]) -> bool:
 # --- who holds copies
 
 
-def _team(world: World, optimizer: int, ranks: tuple[int, ...], kind: str, windows: list[Window]) -> Team:
+def _team(world: World, ranks: tuple[int, ...], kind: str, windows: list[Window]) -> Team:
     first = max(windows, key=lambda one: len(one.measures))
     # Optimizers may get other parameters on their way, and copies with them: only steps on the same are compared.
     same = [one for one in windows if _described(one) == _described(first)]
@@ -371,13 +373,14 @@ def _team(world: World, optimizer: int, ranks: tuple[int, ...], kind: str, windo
     declared = [[holders & team for holders in of_rank] for of_rank in copies]
     replicas = {len(holders) // max(1, len(holders & team)) for of_rank in copies for holders in of_rank}
     return Team(
-        optimizer,
+        first.measures[0].first.optimizer,
         ranks,
         kind,
         min(replicas, default=1),
         same,
         declared,
         _seen(first.measures, same, declared),
+        is_trained_apart(world),
         all(_is_sliced(measure, team) for measure in first.measures),
     )
 
@@ -447,7 +450,7 @@ def _seen(measures: Sequence[Measure], windows: list[Window], declared: list[lis
         equal: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for turn, measure in enumerate(measures):
             parameter, column = measure.parameters[place], columns[turn][:, place]
-            if np.ptp(column) > 0:  # what is the same in every window may be a constant
+            if np.ptp(column) > 0 and measure.began[place]:  # what is the same in every window may be a constant
                 equal[parameter.kind, parameter.name, measure.began[place], column.tobytes()].append(turn)
         for turns in equal.values():
             holders = frozenset(measures[turn].rank.rank for turn in turns)

@@ -20,6 +20,9 @@ from ddpcheck.judging.tensor_kinds import dtype_of
 from ddpcheck.judging.world import Rank
 from ddpcheck.vocabulary.model import CallSite
 
+CLIPPED = 1e-3
+"""By how much of themselves gradients are shortened, at least, where that is no rounding."""
+
 
 class Window:
     """The step, rank by rank."""
@@ -112,7 +115,8 @@ class Window:
         for rank, step in zip(self.optimizer.ranks, self.steps, strict=True):
             for one in rank.of(ev.Norm):
                 is_of_step = (one.optimizer, one.number) == (step.optimizer, step.number)
-                if is_of_step and one.how in ev.CLIPS and one.factor is not None and one.factor < 1:
+                is_clip = one.how in ev.CLIPS and math.isfinite(one.largest or 0.0) and one.factor is not None
+                if is_of_step and is_clip and (one.factor or 0.0) * (one.scale or 1.0) < 1 - CLIPPED:
                     return rank.where(one.site)
         return None
 

@@ -47,6 +47,7 @@ class Scaling(NamedTuple):
     deviations: list[Deviation]
 
 
+@np.errstate(all="ignore")
 def scaling(team: Team) -> Scaling:
     """Compare the factors by which gradients were scaled with the norms that may have been meant."""
     deviations = [one for one in (_scaled(team), _unreduced(team)) if one is not None]
@@ -166,7 +167,11 @@ def _made_of(combine: Callable[[Norms], float]) -> Of:
 
 def _every_replica(team: Team, window: Window) -> Norms | None:
     whole = _whole(team, window) if team.replicas > 1 else None
-    return None if whole is None else [one * team.replicas ** (1 / window.measures[0].first.power) for one in whole]
+    return (
+        None
+        if whole is None
+        else [float(one * np.float64(team.replicas) ** (1 / window.measures[0].first.power)) for one in whole]
+    )
 
 
 CANDIDATES: dict[str, Of] = {
@@ -188,7 +193,9 @@ CANDIDATES: dict[str, Of] = {
 def _is_known(window: Window) -> bool:
     """Whether all gradients were scaled by one factor on each rank, and nothing was added to what had been clipped."""
     is_whole = not any(_is_clipped_early(one) for its in window.others for one in its)
-    return is_whole and all(one.factor is not None and np.isfinite(one.sizes).all() for one in window.measures)
+    numbers = [(one.factor, one.came if one.came is not None else 0.0) for one in window.measures]
+    is_finite = all(factor is not None and math.isfinite(factor) and math.isfinite(came) for factor, came in numbers)
+    return is_whole and is_finite and all(np.isfinite(one.sizes).all() for one in window.measures)
 
 
 def _is_clipped(window: Window) -> bool:
@@ -220,10 +227,12 @@ def _fits(windows: Sequence[Window], norms: Sequence[Norms], least: int = ENOUGH
                 unscaled.append((norm, bound, limit))
             elif came is None and bound is None:
                 shown.append((factor, factor * norm))
-            elif _is_near(came, norm, limit) if came is not None else _is_near(factor * norm, bound or 0.0, limit):
-                known += 1
-            else:
+            elif came is not None and not (_is_near(came, norm, limit) and _is_by(measure, came)):
                 return False
+            elif came is None and not _is_near(factor * norm, bound or 0.0, limit):
+                return False
+            else:
+                known += 1
     factors, bounds = [one for one, _ in shown], [one for _, one in shown]
     limit = max((one.measures[0].rounding for one in windows), default=ALIKE)
     if shown and (len(shown) < least or are_apart(bounds, limit) or not are_apart(factors, VARIED)):
@@ -233,8 +242,16 @@ def _fits(windows: Sequence[Window], norms: Sequence[Norms], least: int = ENOUGH
     return is_within and (known > 0 or bool(shown) or (least < ENOUGH and any(bound for _, bound, _ in unscaled)))
 
 
+def _is_by(measure: Measure, came: float) -> bool:
+    """Whether the gradients were scaled as torch's function does it by this norm, and by nothing else."""
+    expected = 1.0 if measure.bound is None else min(1.0, measure.bound / (came + 1e-6))
+    return not are_apart([measure.factor or 0.0, expected], measure.rounding)
+
+
 def _is_near(one: float, other: float, limit: float) -> bool:
-    return abs(one - other) <= limit * max(abs(one), abs(other)) + 2e-6  # torch adds half of that to a norm
+    return (
+        math.isfinite(one) and abs(one - other) <= limit * max(abs(one), abs(other)) + 2e-6
+    )  # torch adds half of that to a norm
 
 
 def _have_equal(measures: Sequence[Measure]) -> bool:
@@ -260,8 +277,8 @@ def _longer(team: Team, windows: Sequence[Window], whole: Sequence[Norms]) -> li
 
 def _is_summed(window: Window, norms: Norms) -> bool:
     """Whether the program has summed up the squares of this norm."""
-    power = window.measures[0].first.power
-    return any(_is_near(one.first.came or 0.0, norms[0] ** power, one.rounding) for one in window.others[0])
+    square = float(np.float64(norms[0]) ** window.measures[0].first.power)
+    return any(_is_near(one.first.came or 0.0, square, one.rounding) for one in window.others[0])
 
 
 # --- clips at another moment
@@ -293,7 +310,7 @@ def _is_clipped_while_scaled(one: Measure, norm: float) -> bool:
 def _unreduced(team: Team) -> Deviation | None:
     """Clips of gradients that differ between ranks, which hold the same when these step."""
     found = []
-    for window in team.windows:
+    for window in () if team.is_apart else team.windows:
         lasts = [its[-1] for its in window.others]
         at_step = {one.stepped_on for one in lasts}
         is_reduced = len(lasts) > 1 and len(at_step) == 1 and b"" not in at_step and not _have_equal(lasts)

@@ -81,6 +81,10 @@ ROWS = (
         "gradients to be clipped by the norm of the whole: the root of the sum of all squares",
         "a clip by {norm:.4g}, {made}; that of the whole is {whole:.4g}",
         {
+            "sum copies": Words(
+                "the norms of gradients that all ranks hold alike are summed up over the ranks",
+                "Clip by the norm that each rank has. If the bound is meant for the sum of all gradients, accept this.",
+            ),
             "part": Words(
                 "the norm is of the parameters of one optimizer, and the gradients of several are scaled by it",
                 "Take the norm of all parameters that are scaled, or scale those of each optimizer by their own.",
@@ -115,7 +119,8 @@ ROWS = (
             "": Words(
                 "the gradients are reduced after the clip, so that each rank's part in them is scaled by another "
                 "factor, and what is stepped on is not clipped",
-                "Clip after the reduction, right before step().",
+                "Clip after the reduction, right before step(). If what each rank gives is meant to be bounded, as for "
+                "privacy, accept this.",
             )
         },
         severity="warning",

@@ -222,12 +222,15 @@ def _backward_ended() -> None:
 
 def _note(how: How, site: int, power: float = 2.0, **more: Any) -> _Moment | None:
     is_full = len(_moments) >= MOST
-    of = _measured(_is_wanted, power=power) if how in CLIPS or not is_full else {}
+    # Of clips of tensor after tensor, the first ones are enough; of those of micro-batches, the last is the step's.
+    if is_full and (how not in CLIPS or _moments[-1].backwards == _backwards):
+        return None
+    of = _measured(_is_wanted, power=power)
     if not of:
         return None
     moment = _Moment(how, site, of, power, **{name: value for name, value in more.items() if value is not None})
     if is_full:
-        _moments.pop()  # of clips in one window, the last one is the step's
+        _moments.pop()
     _moments.append(moment)
     return moment
 
