@@ -227,12 +227,10 @@ def _fits(windows: Sequence[Window], norms: Sequence[Norms], least: int = ENOUGH
                 unscaled.append((norm, bound, limit))
             elif came is None and bound is None:
                 shown.append((factor, factor * norm))
-            elif came is not None and not (_is_near(came, norm, limit) and _is_by(measure, came)):
-                return False
-            elif came is None and not _is_near(factor * norm, bound or 0.0, limit):
-                return False
-            else:
+            elif _is_by(measure, norm) if came is not None else _is_near(factor * norm, bound or 0.0, limit):
                 known += 1
+            else:
+                return False
     factors, bounds = [one for one, _ in shown], [one for _, one in shown]
     limit = max((one.measures[0].rounding for one in windows), default=ALIKE)
     if shown and (len(shown) < least or are_apart(bounds, limit) or not are_apart(factors, VARIED)):
@@ -242,10 +240,12 @@ def _fits(windows: Sequence[Window], norms: Sequence[Norms], least: int = ENOUGH
     return is_within and (known > 0 or bool(shown) or (least < ENOUGH and any(bound for _, bound, _ in unscaled)))
 
 
-def _is_by(measure: Measure, came: float) -> bool:
-    """Whether the gradients were scaled as torch's function does it by this norm, and by nothing else."""
+def _is_by(measure: Measure, norm: float) -> bool:
+    """Whether torch's function scaled the gradients by this norm, and nothing else did."""
+    came = measure.came or 0.0
     expected = 1.0 if measure.bound is None else min(1.0, measure.bound / (came + 1e-6))
-    return not are_apart([measure.factor or 0.0, expected], measure.rounding)
+    is_expected = not are_apart([measure.factor or 0.0, expected], measure.rounding)
+    return is_expected and _is_near(came, norm, measure.rounding)
 
 
 def _is_near(one: float, other: float, limit: float) -> bool:

@@ -122,8 +122,20 @@ def test_optimizers_that_ranks_number_differently():
             stepped(9, 0, ["g"], optimizer=number),
         ]
 
-    teams = norms.of(world([*own, *shared(1)], shared(0)))
-    assert sorted((team.kind, team.ranks) for team in teams) == [("FSDP", (0, 1)), ("copies", (0,))]
+    for first in (0, 1):
+        ranks = [[*own, *shared(1)], shared(0)]
+        teams = norms.of(world(*(ranks if not first else ranks[::-1])))
+        assert sorted((team.kind, team.ranks) for team in teams) == [("FSDP", (0, 1)), ("copies", (first,))]
+
+
+@pytest.mark.parametrize("values", [b"", ev.UNSEEN * 2])
+def test_equal_gradients_of_parameters_that_nobody_looked_at(values):
+    """Whether they began alike is not known."""
+    record, given = optimizer(3, {"w": None, "b": None})
+    clips = [[norm(n, one[rank], 0.5, joint=["world"]) for n, one in enumerate(SQUARES)] for rank in range(2)]
+    assert [one.kind for one in norms.of(world(*([(record, given), *its] for its in clips)))] == ["exchanged"]
+    given["values"] = values
+    assert [one.kind for one in norms.of(world(*([(record, given), *its] for its in clips)))] == ["copies"]
 
 
 def test_equal_gradients_that_are_a_constant():
@@ -158,11 +170,23 @@ def test_what_a_scaler_divides_by_is_no_factor():
     assert team.windows[0].measures[0].factor == 0.5
 
 
-def test_an_optimizer_that_steps_the_same_tensors_later():
-    """An outer one: what was measured for the inner one is none of its business."""
-    records = [optimizer(3, {"w": None}), optimizer(4, {"w": None}, optimizer=1), norm(0, [4.0], 0.5, moment=5)]
-    outer = norm(0, [4.0], None, moment=5, optimizer=1)
-    assert [team.optimizer for team in norms.of(world(*[[*records, outer]] * 2))] == [0]
+@pytest.mark.parametrize("order", [("w", "v"), ("v", "w"), ("v", "w", "u")])
+def test_an_optimizer_that_steps_the_same_tensors_later(order):
+    """An outer one, in whatever order: what was measured for the inner one is none of its business."""
+    described = [optimizer(3, {"w": None, "v": None}), optimizer(4, dict.fromkeys(order), optimizer=1)]
+    outer = norm(0, [4.0] * len(order), None, moment=5, optimizer=1)
+    ranks = [[*described, norm(0, [4.0, 1.0], 0.5, moment=5), outer]] * 2
+    assert [team.optimizer for team in norms.of(world(*ranks))] == [0]
+
+
+def test_optimizers_of_tensors_of_no_module_are_two():
+    """They have the same names."""
+    loose = [optimizer(3, {"parameter 0": None}, optimizer=number) for number in range(2)]
+    for _, given in loose:
+        given["parameters"] = [replace(one, model=None, path="") for one in given["parameters"]]
+    both = [norm(0, [4.0], 0.5, moment=5, optimizer=number) for number in range(2)]
+    (team,) = norms.of(world(*[[*loose, *both]] * 2))
+    assert [len(one.norms) for one in team.windows[0].measures] == [2, 2]
 
 
 @pytest.mark.parametrize(

@@ -327,6 +327,57 @@ def test_clipped_before_the_scale_was_undone(scale, bound, more, expected):
     assert candidates(world(*ranks)) == expected
 
 
+@pytest.mark.parametrize("factor", [1.0, 0.1])
+def test_factors_that_torch_would_not_have_made(factor):
+    """A clip that had no effect, or after which gradients were divided once more."""
+    ranks = [[optimizer(3, {"w": None}), norm(0, [4.0], factor, largest=0.5, came=2.0), stepped(9, 0, ["g"])]] * 2
+    found = read(world(*ranks))
+    assert (found.compared, found.deviations) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("squares", "more"),
+    [
+        ((4.0, 9.0), {"factor": 0.1, "came": math.inf}),
+        ((4.0, 9.0), {"factor": None, "came": math.inf}),
+        ((math.inf, math.inf), {"factor": None, "came": math.inf}),
+        ((math.inf, 4.0), {"factor": None, "came": 2.0}),
+        ((1e308, 1e308), {"factor": 0.1, "came": 5.0}),
+        ((4.0, 4.0), {"factor": math.nan, "came": 2.0}),
+        ((4.0, 9.0), {"factor": 0.1, "came": 2.0, "power": 1e-300}),
+        ((4.0, 9.0), {"factor": 0.1, "power": 400.0}),
+    ],
+)
+@pytest.mark.parametrize("where", [None, shard, slices])
+@pytest.mark.filterwarnings("error")
+def test_numbers_that_are_not_finite(squares, more, where):
+    """Nothing is said of them, and numpy is quiet."""
+    each = [
+        [
+            mesh([2]),
+            optimizer(3, {"w": where and where(rank), "v": where and where(rank)}),
+            norm(0, [square, square], largest=1.0, **more),
+            stepped(9, 0, ["g"]),
+        ]
+        for rank, square in enumerate(squares)
+    ]
+    found = read(world(*each))
+    assert (found.compared, found.deviations) == ([], [])
+
+
+def test_copies_that_are_brought_together_now_and_then():
+    """Local SGD: that gradients are the same at some step makes no reduction of them."""
+    each = [
+        [
+            optimizer(3, {"w": None}, apart=True),
+            norm(0, [s], None, largest=1.0, came=math.sqrt(s)),
+            stepped(9, 0, ["g"]),
+        ]
+        for s in (4.0, 9.0)
+    ]
+    assert candidates(world(*each)) == []
+
+
 def test_ranks_that_clip_to_bounds_of_their_own():
     """By the norm of the whole."""
 

@@ -50,10 +50,14 @@ def test_a_library_s_own_way(through, call):
 @pytest.mark.parametrize("norms", [
     (),
     (norm(0, [4.0], 1.0, largest=9.0, came=2.0),),
+    (norm(0, [4.0], 0.9999, largest=9.0, came=2.0),),
+    (norm(0, [4.0], 0.5, largest=float("inf"), came=2.0),),
+    (norm(0, [4.0], 0.5, largest=9.0, came=2.0, scale=2.0),),
     (norm(0, [4.0], 0.5, "all_reduce"),),
     (norm(1, [4.0], 0.5, largest=1.0, came=2.0),),
     (norm(0, [4.0], 0.5, largest=1.0, came=2.0, optimizer=1),),
-], ids=["nothing", "below the bound", "by hand", "another step", "another optimizer"])  # fmt: skip
+], ids=["nothing", "below the bound", "rounding", "a norm for the log", "a scale", "by hand", "another step",
+        "another optimizer"])  # fmt: skip
 def test_where_nothing_clips(norms):
     assert found(*norms).advice == f"{USUAL}."
     assert found(*norms, through=("accelerate: Accelerator.prepare",)).advice == f"{USUAL}."

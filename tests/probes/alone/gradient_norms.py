@@ -211,6 +211,32 @@ def test_the_last_of_many_clips_is_recorded(recorded):
     assert [one.factor is None for one in found] == [True] * 5 + [False]
 
 
+def test_clips_of_tensor_after_tensor_are_measured_a_few_times(recorded, monkeypatch):
+    """Each measurement is of all gradients."""
+    made = []
+    measured = gradient_norms.measured
+    monkeypatch.setattr(gradient_norms, "measured", lambda *given: made.append(given) or measured(*given))
+    net = torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(20)))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    net(torch.randn(4, 3)).square().mean().backward()
+    for p in net.parameters():
+        torch.nn.utils.clip_grad_norm_(p, 0.01)
+    optimizer.step()
+    assert len(recorded(ev.Norm)) == gradient_norms.MOST
+    assert len(made) == gradient_norms.MOST + 1
+
+
+def test_zeroed_rows_are_no_factor(recorded):
+    """Though the rows in the middle of the only gradient are as they were."""
+    table = torch.nn.Parameter(torch.randn(40, 6))
+    optimizer = torch.optim.SGD([table], lr=0.1)
+    table.square().mean().backward()
+    torch.nn.utils.clip_grad_norm_([table], 100.0)
+    table.grad[:10] = 0
+    optimizer.step()
+    assert [one.factor for one in recorded(ev.Norm)] == [None]
+
+
 def test_several_optimizers_of_one_measurement(recorded):
     """Their records have one number."""
     net = torch.nn.Linear(6, 3)
