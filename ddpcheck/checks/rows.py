@@ -212,6 +212,8 @@ def _norm_finding(row: NormRow, deviation: norm.Deviation) -> Finding:
     causes = (f"{deviation.candidate} {team.kind}", deviation.candidate, "")
     words = next(row.causes[key] for key in causes if key in row.causes)
     line = next((one.line for one in measures if one.first.how != "backward"), measures[0].line)
+    if deviation.candidate == "none" and not measures[0].clips:
+        line = measures[0].step_line
     if copies := [holders for holders in team.seen[0] if len(holders) > 1] if deviation.candidate == "copies" else []:
         line = next((one.line for one in first.others[0] if len(copies[0].intersection(one.group)) > 1), line)
     return Finding(

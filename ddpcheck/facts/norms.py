@@ -122,8 +122,11 @@ class Measure:
 
     @property
     def line(self) -> CallSite | None:
-        is_seen = self.first.how != "backward"
-        return self.rank.where(self.first.site if is_seen else self.first.step_site)
+        return self.step_line if self.first.how == "backward" else self.rank.where(self.first.site)
+
+    @property
+    def step_line(self) -> CallSite | None:
+        return self.rank.where(self.first.step_site)
 
 
 class Window(NamedTuple):

@@ -57,10 +57,11 @@ def test_ranks_that_compute_together():
 
 
 def test_a_number_of_each_rank():
-    each = [[optimizer(3, {"w": shard(rank)}), norm(0, [4.0], 0.5 - 0.1 * rank, "backward")] for rank in range(2)]
-    finding = only(world(*each))
-    assert "multiplies its gradients by a number of its own" in finding.cause
-    assert finding.where.line == 9
+    for how in ("backward", "all_reduce"):  # what was reduced may be anything, such as a flag
+        each = [[optimizer(3, {"w": shard(rank)}), norm(0, [4.0], 0.5 - 0.1 * rank, how)] for rank in range(2)]
+        finding = only(world(*each))
+        assert "multiplies its gradients by a number of its own" in finding.cause
+        assert finding.where.line == 9
 
 
 def test_a_sum_over_a_part_of_the_ranks():
