@@ -7,7 +7,7 @@ each other. Equal values do not: shards that are drawn from one seed are equal, 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ddpcheck import evidence as ev
@@ -97,11 +97,11 @@ def _ranks_of_the_others(rank: Rank, parameter: ev.Parameter) -> tuple[int, ...]
     return next((tuple(sorted(one.ranks)) for one in rank.of(ev.Mesh) if one.mesh == layout.mesh), ())
 
 
-def aligned(world: World, whose: Callable[[Rank, ev.Parameter], tuple[int, ...]]) -> list[Aligned]:
-    """The parameters that belong to several ranks each, as optimizers of those alone."""
+def aligned(ranks_of: Iterable[Rank], whose: Callable[[Rank, ev.Parameter], tuple[int, ...]]) -> list[Aligned]:
+    """The parameters that belong to several of these ranks each, as optimizers of those alone."""
     by_ranks: dict[tuple[tuple[int, ...], int], dict[int, list[tuple[Built, list[int]]]]]
     by_ranks = defaultdict(lambda: defaultdict(list))
-    for rank in world:
+    for rank in ranks_of:
         for phases in step_alignment.lasting(rank):
             for turn, phase in enumerate(phases):
                 places = defaultdict(list)

@@ -27,7 +27,7 @@ def judge(world: World) -> Iterator[Finding]:
         return
     told: set[tuple[int, ...]] = set()
     for group in _groups(world):
-        for optimizer in tensors.aligned(world, partial(_of_group, group)):
+        for optimizer in tensors.aligned([one for one in world if one.rank in group], partial(_of_group, group)):
             finding = _finding(world, optimizer)
             if finding is not None and finding.ranks not in told:
                 told.add(finding.ranks)
