@@ -49,9 +49,8 @@ class Measure:
     @cached_property
     def sizes(self) -> Numbers:
         """By parameter, what adds up over parts: the norm to its power; or the norm, where the largest counts."""
-        norms = np.concatenate([np.frombuffer(one.norms, "<f8") for one in self.norms]).clip(
-            min=0
-        )  # NOTHING is negative
+        norms = np.concatenate([np.frombuffer(one.norms, "<f8") for one in self.norms])
+        norms = norms.clip(min=0)  # NOTHING is negative
         return norms if math.isinf(self.first.power) else norms**self.first.power
 
     @cached_property
@@ -182,9 +181,9 @@ def of(world: World) -> list[Team]:
     found = []
     for (optimizer, _), steps in windows.items():
         for ranks, kind in _teams(world, optimizer, [step for _, step in steps]):
-            its = [(number, [step[rank] for rank in ranks if rank in step]) for number, step in steps]
-            measured = [Window(number, list(map(_chosen, measures)), measures) for number, measures in its if measures]
-            found.append(_team(world, ranks, kind, measured))
+            by_step = [(number, [step[rank] for rank in ranks if rank in step]) for number, step in steps]
+            team = [Window(number, list(map(_chosen, measures)), measures) for number, measures in by_step if measures]
+            found.append(_team(world, ranks, kind, team))
     return found
 
 

@@ -12,16 +12,13 @@ import numpy as np
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence.moments import At as At
-from ddpcheck.facts import holdings, moments
+from ddpcheck.facts import holdings, moments, norms
 from ddpcheck.facts.sketches import Numbers
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.tensor_kinds import dtype_of
 from ddpcheck.judging.world import Rank
 from ddpcheck.vocabulary.model import CallSite
-
-CLIPPED = 1e-3
-"""By how much of themselves gradients are shortened, at least, where that is no rounding."""
 
 
 class Window:
@@ -116,7 +113,7 @@ class Window:
             for one in rank.of(ev.Norm):
                 is_of_step = (one.optimizer, one.number) == (step.optimizer, step.number)
                 is_clip = one.how in ev.CLIPS and math.isfinite(one.largest or 0.0) and one.factor is not None
-                if is_of_step and is_clip and (one.factor or 0.0) * (one.scale or 1.0) < 1 - CLIPPED:
+                if is_of_step and is_clip and (one.factor or 0.0) * (one.scale or 1.0) < 1 - norms.ALIKE:
                     return rank.where(one.site)
         return None
 

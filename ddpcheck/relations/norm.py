@@ -15,6 +15,8 @@ ENOUGH = 3
 VARIED = 1e-2
 """By how much of themselves the factors of a clip differ from window to window, at least, where its bound is not known:
 an average over ranks, a loss scale or a number of tokens comes to no bound."""
+ADDED = 1e-6
+"""What torch adds to a norm before it divides the bound by it."""
 FAR = 100.0
 """How many times larger than the bound a scale has to be: a program may multiply its bound by the scale."""
 
@@ -167,11 +169,8 @@ def _made_of(combine: Callable[[Norms], float]) -> Of:
 
 def _every_replica(team: Team, window: Window) -> Norms | None:
     whole = _whole(team, window) if team.replicas > 1 else None
-    return (
-        None
-        if whole is None
-        else [float(one * np.float64(team.replicas) ** (1 / window.measures[0].first.power)) for one in whole]
-    )
+    times = np.float64(team.replicas) ** (1 / window.measures[0].first.power)
+    return whole and [float(one * times) for one in whole]
 
 
 CANDIDATES: dict[str, Of] = {
@@ -227,7 +226,7 @@ def _fits(windows: Sequence[Window], norms: Sequence[Norms], least: int = ENOUGH
                 unscaled.append((norm, bound, limit))
             elif came is None and bound is None:
                 shown.append((factor, factor * norm))
-            elif _is_by(measure, norm) if came is not None else _is_near(factor * norm, bound or 0.0, limit):
+            elif _is_by(measure, norm) if came is not None else _is_near(factor * (norm + ADDED), bound or 0.0, limit):
                 known += 1
             else:
                 return False
@@ -243,15 +242,13 @@ def _fits(windows: Sequence[Window], norms: Sequence[Norms], least: int = ENOUGH
 def _is_by(measure: Measure, norm: float) -> bool:
     """Whether torch's function scaled the gradients by this norm, and nothing else did."""
     came = measure.came or 0.0
-    expected = 1.0 if measure.bound is None else min(1.0, measure.bound / (came + 1e-6))
+    expected = 1.0 if measure.bound is None else min(1.0, measure.bound / (came + ADDED))
     is_expected = not are_apart([measure.factor or 0.0, expected], measure.rounding)
     return is_expected and _is_near(came, norm, measure.rounding)
 
 
 def _is_near(one: float, other: float, limit: float) -> bool:
-    return (
-        math.isfinite(one) and abs(one - other) <= limit * max(abs(one), abs(other)) + 2e-6
-    )  # torch adds half of that to a norm
+    return math.isfinite(one) and abs(one - other) <= limit * max(abs(one), abs(other))
 
 
 def _have_equal(measures: Sequence[Measure]) -> bool:
@@ -304,7 +301,7 @@ def _is_clipped_while_scaled(one: Measure, norm: float) -> bool:
     """
     scale, bound = one.first.scale or 0.0, one.bound or 0.0
     is_shorter = one.factor is not None and one.factor < 1 - ALIKE and scale > max(FAR * bound, 1.0)
-    return is_shorter and _is_near((one.factor or 0.0) * norm, bound, one.rounding)
+    return is_shorter and _is_near((one.factor or 0.0) * (norm + ADDED), bound, one.rounding)
 
 
 def _unreduced(team: Team) -> Deviation | None:

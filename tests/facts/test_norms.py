@@ -30,7 +30,7 @@ FOUR = [[[4.0], [9.0], [1.0], [16.0]]]
     [
         ([shard], lambda _: [], SQUARES, [((0, 1), "FSDP", 1)]),
         ([slices], lambda _: [mesh([2])], SQUARES, [((0, 1), "DTensor", 1)]),
-        ([slices], lambda _: [], SQUARES, [((0, 1), "copies", 1)]),  # nobody has seen the mesh
+        ([slices], lambda _: [], SQUARES, [((0, 1), "copies", 1)]),  # the mesh is not on record
         ([None], stage, SQUARES, [((0, 1), "stages", 1)]),
         ([hybrid], over_four, FOUR, [((0, 1), "DTensor", 2), ((2, 3), "DTensor", 2)]),
         ([lambda rank: layout(rank, [2, 2], ["S0", "S1"])], over_four, FOUR, [((0, 1, 2, 3), "DTensor", 1)]),

@@ -321,7 +321,7 @@ def test_copies_on_some_ranks_alone():
     ],
 )
 def test_clipped_before_the_scale_was_undone(scale, bound, more, expected):
-    """A bound that is multiplied by the scale is right, too, which nobody says."""
+    """A program may multiply its bound by the scale: that clip is right."""
     given = {"factor": min(1.0, bound / 2) / (scale or 1.0), "came": 2.0, **more}
     ranks = [[optimizer(3, {"w": None}), norm(0, [4.0], scale=scale, largest=bound, **given)]] * 2
     assert candidates(world(*ranks)) == expected
@@ -351,7 +351,7 @@ def test_factors_that_torch_would_not_have_made(factor):
 @pytest.mark.parametrize("where", [None, shard, slices])
 @pytest.mark.filterwarnings("error")
 def test_numbers_that_are_not_finite(squares, more, where):
-    """Nothing is said of them, and numpy is quiet."""
+    """They give no finding and no coverage, and numpy prints no warning."""
     each = [
         [
             mesh([2]),
@@ -376,6 +376,13 @@ def test_copies_that_are_brought_together_now_and_then():
         for s in (4.0, 9.0)
     ]
     assert candidates(world(*each)) == []
+
+
+def test_norms_that_are_nearly_zero():
+    """They are compared by their own size."""
+    tiny = [[[1e-16 * square for square in of_rank] for of_rank in step] for step in SQUARES]
+    for by, expected in ((of_all, ALL), (of_each, [])):
+        assert read(clipped([slices, slices], by, "torch", tiny, before=meshed)).compared == expected
 
 
 def test_ranks_that_clip_to_bounds_of_their_own():

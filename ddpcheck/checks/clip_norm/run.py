@@ -8,13 +8,6 @@ from ddpcheck.facts import norms
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.world import Judged, World
 
-_SHARDS = Words(
-    "each rank clips by the norm of its own shards, which nothing sums up over the ranks",
-    "Use torch.nn.utils.clip_grad_norm_ with the DTensor parameters themselves, or all-reduce the sum of the squares "
-    "over the ranks that hold other shards before the root is taken.",
-)
-_SQUARES = "All-reduce the squares of what is split over these ranks, and add those of what every rank has once."
-
 ROWS = (
     NormRow(
         "unequal-scale-factors",
@@ -27,7 +20,11 @@ ROWS = (
                 "torch.nn.utils.clip_grad_norm_ takes the norm of the rank's own shard: it knows nothing of FSDP's",
                 "Call clip_grad_norm_() of the outermost FSDP module instead, on all ranks.",
             ),
-            "own DTensor": _SHARDS,
+            "own DTensor": Words(
+                "each rank clips by the norm of its own shards, which nothing sums up over the ranks",
+                "Use torch.nn.utils.clip_grad_norm_ with the DTensor parameters themselves, or all-reduce the sum of "
+                "the squares over the ranks that hold other shards before the root is taken.",
+            ),
             "own stages": Words(
                 "each stage of the pipeline clips by the norm of its own layers",
                 "All-reduce the sum of the squares over the stages before the root is taken, and clip by that "
@@ -43,7 +40,10 @@ ROWS = (
                 "the tokens or samples that it has",
                 "All-reduce the number first, so that every part of one gradient is multiplied by the same.",
             ),
-            "": Words("each rank clips by a norm of its own, though they compute one model together", _SQUARES),
+            "": Words(
+                "each rank clips by a norm of its own, though they compute one model together",
+                "All-reduce the squares of what is split over these ranks, and add those of what every rank has once.",
+            ),
         },
     ),
     NormRow(

@@ -1,4 +1,4 @@
-"""The rows of clip-norm: what is said of each norm that is not that of the whole."""
+"""The rows of clip-norm: the finding for each wrong clipping norm."""
 
 from __future__ import annotations
 
