@@ -38,3 +38,14 @@ def test_what_no_such_numbers_make():
     assert found((0.25, 0.75), left=[LEFT[0], LEFT[0]]) is None
     assert found((0.25, 0.75), over=(0, 1)) is None
     assert found((1.0, -0.5)) is None
+
+
+@pytest.mark.parametrize("noise", [1e-17, -1e-17])
+def test_rounding_of_either_sign_is_no_weight(noise):
+    """A rank that counts for nobody has 0, whatever rounding makes of it."""
+    assert found((1.0, noise)) == [pytest.approx(1.0), 0.0]
+
+
+def test_gradients_of_its_own_are_none_of_a_common_sum():
+    each = [[sums(0, own), sums(0, own, optimizer=0)] for own in LEFT]
+    assert factors(world(*each), [0, 1], 0) is None
