@@ -236,7 +236,7 @@ _MADE = {
     "largest": "the largest norm that a rank has",
     "sum": "the sum of the norms that the ranks have",
     "mean": "the mean of the norms that the ranks have",
-    "part": "the norm of some parameters that are scaled by it",
+    "part": "the norm of only some of the parameters that are scaled by it",
     "mean square": "the root of the mean of the squares that the ranks have",
 }
 

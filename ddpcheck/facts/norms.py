@@ -106,8 +106,7 @@ class Measure:
 
     @property
     def clips(self) -> bool:
-        """Whether torch's function scaled the gradients: with no bound it makes their norm alone."""
-        return self.first.how in ev.CLIPS and math.isfinite(self.first.largest or 0.0)
+        return is_clip(self.first)
 
     @property
     def bound(self) -> float | None:
@@ -126,6 +125,11 @@ class Measure:
     @property
     def step_line(self) -> CallSite | None:
         return self.rank.where(self.first.step_site)
+
+
+def is_clip(norm: ev.Norm) -> bool:
+    """Whether one of torch's functions scaled the gradients: with no bound it makes their norm alone."""
+    return norm.how in ev.CLIPS and math.isfinite(norm.largest or 0.0)
 
 
 class Window(NamedTuple):

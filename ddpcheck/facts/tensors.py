@@ -97,23 +97,23 @@ def _ranks_of_the_others(rank: Rank, parameter: ev.Parameter) -> tuple[int, ...]
     return next((tuple(sorted(one.ranks)) for one in rank.of(ev.Mesh) if one.mesh == layout.mesh), ())
 
 
-def aligned(ranks_of: Iterable[Rank], whose: Callable[[Rank, ev.Parameter], tuple[int, ...]]) -> list[Aligned]:
+def aligned(ranks: Iterable[Rank], whose: Callable[[Rank, ev.Parameter], tuple[int, ...]]) -> list[Aligned]:
     """The parameters that belong to several of these ranks each, as optimizers of those alone."""
     by_ranks: dict[tuple[tuple[int, ...], int], dict[int, list[tuple[Built, list[int]]]]]
     by_ranks = defaultdict(lambda: defaultdict(list))
-    for rank in ranks_of:
+    for rank in ranks:
         for phases in step_alignment.lasting(rank):
             for turn, phase in enumerate(phases):
                 places = defaultdict(list)
                 for place, parameter in enumerate(phase[0].parameters):
                     places[whose(rank, parameter)].append(place)
-                for ranks, own in places.items():
-                    if len(ranks) > 1:
-                        by_ranks[ranks, turn][rank.rank].append((Built(rank, [phase]), own))
+                for numbers, own in places.items():
+                    if len(numbers) > 1:
+                        by_ranks[numbers, turn][rank.rank].append((Built(rank, [phase]), own))
     found: list[Aligned] = []
-    for (ranks, _), by_rank in sorted(by_ranks.items()):
-        if all(number in by_rank for number in ranks):
-            found += _side_by_side([by_rank[number] for number in ranks])
+    for (numbers, _), by_rank in sorted(by_ranks.items()):
+        if all(number in by_rank for number in numbers):
+            found += _side_by_side([by_rank[number] for number in numbers])
     return found
 
 

@@ -112,8 +112,8 @@ class Window:
         for rank, step in zip(self.optimizer.ranks, self.steps, strict=True):
             for one in rank.of(ev.Norm):
                 is_of_step = (one.optimizer, one.number) == (step.optimizer, step.number)
-                is_clip = one.how in ev.CLIPS and math.isfinite(one.largest or 0.0) and one.factor is not None
-                if is_of_step and is_clip and (one.factor or 0.0) * (one.scale or 1.0) < 1 - norms.ALIKE:
+                factor = 1.0 if one.factor is None else one.factor * (one.scale or 1.0)
+                if is_of_step and norms.is_clip(one) and factor < 1 - norms.ALIKE:
                     return rank.where(one.site)
         return None
 

@@ -22,7 +22,10 @@ Numbers = dict[str, list[float]]
 
 
 def factors(world: World, ranks: Sequence[int], window: int) -> list[float] | None:
-    """One number for each rank, or 0; None where the gradients of the step are not what such numbers make of them."""
+    """One number for each rank, 0 for one that is not in the sum.
+
+    None where the gradients of the step are not what such numbers make of them.
+    """
     if not 1 < len(ranks) <= MOST:
         return None
     left, stepped = _left(world).get(window, {}), _stepped(world).get(window, {}).get(ranks[0], {})
@@ -39,15 +42,18 @@ def factors(world: World, ranks: Sequence[int], window: int) -> list[float] | No
     found = _solved(rows, sums)
     if found is None or max(found) <= 0:
         return None
-    least = EXACT * max(found)  # rounding gives 0 either sign
-    if min(found) < -least or (min(found) <= least and not _have_stepped_alike(world, ranks, window)):
-        return None  # what ranks step on by themselves is none of a common sum
+    least = EXACT * max(found)  # rounding makes a small number of either sign out of 0
+    if min(found) < -least:
+        return None
+    # Where each rank steps on its own gradient, nothing was added up.
+    if min(found) <= least and not _have_stepped_alike(world, ranks, window):
+        return None
     off = math.dist(sums, [math.fsum(f * value for f, value in zip(found, row, strict=True)) for row in rows])
     return [one if one > least else 0.0 for one in found] if off <= EXACT * math.hypot(*sums) else None
 
 
 def _have_stepped_alike(world: World, ranks: Sequence[int], window: int) -> bool:
-    """Whether these ranks stepped on the same gradients, as far as they are on record."""
+    """Whether these ranks stepped on the same gradients, by the sums on record."""
     first, *others = [_stepped(world).get(window, {}).get(rank, {}) for rank in ranks]
     sums = [number for one in first.values() for number in one]
     return all(

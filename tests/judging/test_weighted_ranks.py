@@ -42,10 +42,11 @@ def test_what_no_such_numbers_make():
 
 @pytest.mark.parametrize("noise", [1e-17, -1e-17])
 def test_rounding_of_either_sign_is_no_weight(noise):
-    """A rank that counts for nobody has 0, whatever rounding makes of it."""
+    """The rank whose gradient is not in the sum gets exactly 0."""
     assert found((1.0, noise)) == [pytest.approx(1.0), 0.0]
 
 
-def test_gradients_of_its_own_are_none_of_a_common_sum():
+def test_no_weights_where_each_rank_steps_on_its_own_gradient():
+    """Nothing was added up, though rank 0's factors would be 1 and 0."""
     each = [[sums(0, own), sums(0, own, optimizer=0)] for own in LEFT]
     assert factors(world(*each), [0, 1], 0) is None

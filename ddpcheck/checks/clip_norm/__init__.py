@@ -19,7 +19,7 @@ CHECK = Check(
             "squares of gradients that all ranks hold alike are summed up over the ranks",
             advisory=True,
         ),
-        Rule("wrong-norm", "the clipping norm is that of some parameters, or no root of the sum of all squares"),
+        Rule("wrong-norm", "the clipping norm leaves parameters out, or is not the root of the sum of all squares"),
         Rule("clip-before-unscale", "gradients are clipped before the scaler divides them"),
         Rule("clip-before-reduction", "each rank clips its own gradient, before those of all ranks are added up"),
         Rule("partial-value-read", "a norm or sum of a DTensor is read before its parts are combined"),

@@ -65,7 +65,7 @@ ROWS = (
         ("all copies",),
         "each element of the gradient to be counted once in the norm that clips it",
         "a sum of the squares of gradients that {times} ranks hold alike, a norm of {norm:.4g}; counted once, it is "
-        "{whole:.4g}. Which of both clips is not known, since the bound is not",
+        "{whole:.4g}. Which of the two norms clips is not known, since the bound is not",
         {
             "": Words(
                 "the squares of all gradients are summed up over ranks that hold copies",

@@ -199,8 +199,9 @@ def _steps(world: World, group: _Group) -> Iterator[tuple[int, list[Part], str]]
         for number, weights, parts, _ in steps
         if not group.averaged and any(part.compared for part in parts)
     }
-    left_out = {number for number, factors in by_hand.items() if factors is not None and not all(factors)}
-    weighed = {n for n, factors in by_hand.items() if factors is not None and n not in left_out and _differ(factors)}
+    known = {number: factors for number, factors in by_hand.items() if factors is not None}
+    partial_sums = {number for number, factors in known.items() if not all(factors)}
+    weighed = {number for number, factors in known.items() if number not in partial_sums and _differ(factors)}
     found = [
         (number, [_multiplied(part, group.ranks, factors) for part in parts] if factors is not None else parts, why)
         for number, _, parts, why in steps
@@ -212,7 +213,7 @@ def _steps(world: World, group: _Group) -> Iterator[tuple[int, list[Part], str]]
         if any(map(_is_changed, group.ranks, weights[number])):
             why = why or CHANGED
         told = number in weighed or number not in by_hand or not weighed
-        if number in left_out:
+        if number in partial_sums:
             yield number, [], UNSEEN
         elif told or (by_hand[number] is not None and not by_others):
             yield number, parts, why

@@ -6,8 +6,8 @@ import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.token_weight import CHECK
-from ddpcheck.checks.token_weight.run import ADVISORIES, judge
-from tests.judging.written import call, step, world, wrapped
+from ddpcheck.checks.token_weight.run import ADVISORIES, UNSEEN, judge
+from tests.judging.written import call, exchanged, step, world, wrapped
 
 KIND = "float32[2]"
 
@@ -19,8 +19,8 @@ def weighed(*batches, line=20, **more):
     return ev.StepWeights, {"optimizer": 0, "number": 0, "backwards": backwards, **more}
 
 
-def optimizer():
-    one = ev.Parameter(name="w", kind=KIND, wrapper=0, reduced=True)
+def optimizer(wrapper=0):
+    one = ev.Parameter(name="w", kind=KIND, wrapper=wrapper, reduced=wrapper is not None)
     fields = {"optimizer": 0, "kind": "SGD", "site": 9, "parameters": [one], "sharded": False, "values": b"a" * 8}
     return ev.Optimizer, fields
 
@@ -58,6 +58,27 @@ def test_what_was_zeroed_before_the_steps_own_backwards_does_not_count():
     counts = {"optimizer": 0, "number": 0, "site": 30, "backwards": 3, "forwards": 3, "backward_site": 20}
     rank = wrapper(weighed((4, 1 / 8), (4, 1 / 8)), (ev.Window, {**counts, "between": between}))
     assert judge(world(rank, rank)).checked == 1
+
+
+@pytest.mark.parametrize(
+    ("by", "compared"),
+    [((0.5, 0.5), 1), ((1.0, 0.0), 0), ((1.0, 1e-17), 0), ((1.0, -1e-17), 0)],
+)
+def test_a_sum_without_some_rank_is_not_compared(by, compared):
+    """Whichever sign rounding gives its 0."""
+    left = [[1.0, 2.0, 3.0, 4.0, -1.0], [2.0, -3.0, 1.0, 0.5, 5.0]]
+    stepped = [sum(factor * one for factor, one in zip(by, each, strict=True)) for each in zip(*left, strict=True)]
+
+    def rank(number):
+        moments = {None: left[number], 0: stepped}
+        each = {of: [ev.Sums(model=0, path="w", kind=KIND, numbers=sums)] for of, sums in moments.items()}
+        looks = [(ev.GradientSums, {"window": 0, "optimizer": of, "each": sums}) for of, sums in each.items()]
+        carried = ev.Carried(place=0, of="gradient", inside=False, group="world", number=1, offset=0, alike=True)
+        return [optimizer(wrapper=None), exchanged(0, carried), step(30), *looks, weighed((4, 1 / 8))]
+
+    found = judge(world(rank(0), rank(1)))
+    assert (found.checked, found.findings) == (compared, ())
+    assert compared or found.skipped_because == UNSEEN
 
 
 def test_what_was_not_weighed_is_not_held():
