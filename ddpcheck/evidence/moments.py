@@ -124,3 +124,25 @@ class Modes(Record, frozen=True, kw_only=True):
     parameters: list[str] = msgspec.field(default_factory=list)
     several: bool = False
     """Several forwards came before this backward(), in different modes."""
+
+
+class ModuleValues(Record, frozen=True, kw_only=True):
+    """What modules with parameters of their own read and made in the forwards before a backward().
+
+    Of models of which no wrapper and no layout says how their parameters lie on ranks.
+    """
+
+    share: ClassVar[float] = 0.02
+    passing: ClassVar[bool] = True
+
+    model: int
+    backward: int
+    """Counted as in Contributions."""
+    places: list[int]
+    """The module of each call, in the order in which the calls began."""
+    read: bytes
+    """Digests, side by side: of the first tensor that each was given."""
+    made: bytes
+    """Of the first tensor that each has returned."""
+    modules: list[str] = msgspec.field(default_factory=list)
+    """The names of the modules, where they are not those of the model's record before."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -10,6 +12,9 @@ from ddpcheck.evidence import WIDTH, Contributions, Layout, Piece, Pieces, Value
 from ddpcheck.facts import sketches
 from ddpcheck.facts.sketches import Numbers
 from ddpcheck.judging.world import Rank
+
+AT_STEP = -1
+"""In the place of the steps so far, of what was read on entry to a step."""
 
 
 class Value(NamedTuple):
@@ -39,18 +44,45 @@ class Contribution(NamedTuple):
 class Window:
     """One step of an optimizer, and what came before it since the last one."""
 
-    def __init__(self, step: Values) -> None:
+    def __init__(
+        self, step: Values, read: Mapping[int, tuple[int, Values, int]], backwards: Sequence[Contributions]
+    ) -> None:
         self.optimizer, self.number = step.optimizer, step.number
         self.places = dict(zip(step.pieces, step.places, strict=True))
         """By piece, the place of its parameter among the optimizer's."""
-        self.before: dict[int, Value] = {}
+        self.step, self.backwards = step, backwards
+        """What it was made on, and what the backward() calls before it have contributed, as they are on record."""
+        self.stepped: Values | None = None
+        self._read = read
+
+    @cached_property
+    def before(self) -> dict[int, Value]:
         """W: what parameters held at the first forward, or on entry to the step."""
-        self.contributions: dict[int, list[Contribution]] = {}
+        found = {}
+        for piece in self.places:
+            step, record, place = self._read.get(piece, (-2, self.step, 0))
+            if step == AT_STEP or step >= self.step.since[1]:
+                found[piece] = _value(record, place)
+        return found
+
+    @cached_property
+    def contributions(self) -> dict[int, list[Contribution]]:
         """C, by piece: also of those that another optimizer owns, or that of another rank."""
-        self.gradients = _values(step)
+        found: dict[int, list[Contribution]] = {}
+        for record in self.backwards:
+            for piece, one in _contributed(record):
+                found.setdefault(piece, []).append(one)
+        return found
+
+    @cached_property
+    def gradients(self) -> dict[int, Value]:
         """G: what the step was made on."""
-        self.after: dict[int, Value] = {}
+        return _values(self.step)
+
+    @cached_property
+    def after(self) -> dict[int, Value]:
         """U: what parameters held when it had returned."""
+        return _values(self.stepped) if self.stepped is not None else {}
 
 
 class Moments(NamedTuple):
@@ -75,6 +107,14 @@ def pieces(rank: Rank) -> dict[int, Piece]:
     return _known(rank)[0]
 
 
+def windows(rank: Rank) -> dict[int | None, list[Window]]:
+    """Those of a rank, by optimizer, in order."""
+    found: dict[int | None, list[Window]] = {}
+    for one in _known(rank)[1].values():
+        found.setdefault(one.optimizer, []).append(one)
+    return found
+
+
 def _known(rank: Rank) -> _Known:
     if rank not in _OF_RANKS:
         found = of(rank)
@@ -87,51 +127,45 @@ def of(rank: Rank) -> Moments:
     """What a rank has on record of the windows that it has looked at."""
     pieces = {one.piece: one for record in rank.of(Pieces) for one in record.pieces}
     windows: dict[int | None, list[Window]] = {}
-    read: dict[int, tuple[int, Value]] = {}
+    read: dict[int, tuple[int, Values, int]] = {}
     """By piece, its value at the last forward, and the steps of all before that."""
     backwards = rank.of(Contributions)
+    numbers = [record.backward for record in backwards]
     for record in rank.of(Values):
         if record.at_moment == "W":
-            for piece, value in _values(record).items():
-                read[piece] = (record.number if record.optimizer is None else -1), value
+            steps = record.number if record.optimizer is None else AT_STEP
+            read.update((piece, (steps, record, place)) for place, piece in enumerate(record.pieces))
         elif record.at_moment == "G":
-            window = Window(record)
-            windows.setdefault(window.optimizer, []).append(window)
-            since, steps = record.since
-            window.before = {piece: value for piece, (step, value) in read.items() if step < 0 or step >= steps}
-            window.contributions = _between(backwards, since, record.backwards)
+            since, _ = record.since
+            between = backwards[bisect_right(numbers, since) : bisect_right(numbers, record.backwards)]
+            windows.setdefault(record.optimizer, []).append(Window(record, dict(read), between))
         elif record.optimizer in windows and (window := windows[record.optimizer][-1]).number == record.number:
-            window.after = _values(record)
+            window.stepped = record
             window.places = dict(zip(record.pieces, record.places, strict=True))
-    for window in (one for each in windows.values() for one in each):
-        window.before = {piece: value for piece, value in window.before.items() if piece in window.places}
     return Moments(pieces, windows)
 
 
-def _between(records: Sequence[Contributions], since: int, until: int) -> dict[int, list[Contribution]]:
-    """What the backward() calls after the first so many, up to another number of them, have contributed."""
-    found: dict[int, list[Contribution]] = {}
-    for record in records:
-        if since < record.backward <= until:
-            rows = sketches.unpacked(record.sketches)
-            for place, piece in enumerate(record.pieces):
-                found.setdefault(piece, []).append(
-                    Contribution(
-                        backward=record.backward,
-                        site=record.site,
-                        how=record.how,
-                        sketch=rows[place],
-                        whole=record.whole[place],
-                        layout=record.layouts.get(place),
-                        version=record.versions[place],
-                    )
-                )
-    return found
+def _contributed(record: Contributions) -> Iterator[tuple[int, Contribution]]:
+    rows = sketches.unpacked(record.sketches)
+    for place, piece in enumerate(record.pieces):
+        yield (
+            piece,
+            Contribution(
+                backward=record.backward,
+                site=record.site,
+                how=record.how,
+                sketch=rows[place],
+                whole=record.whole[place],
+                layout=record.layouts.get(place),
+                version=record.versions[place],
+            ),
+        )
 
 
 def _values(record: Values) -> dict[int, Value]:
-    rows = sketches.unpacked(record.sketches)
-    return {
-        piece: Value(rows[place], record.digests[place * WIDTH : (place + 1) * WIDTH], record.layouts.get(place))
-        for place, piece in enumerate(record.pieces)
-    }
+    return {piece: _value(record, place) for place, piece in enumerate(record.pieces)}
+
+
+def _value(record: Values, place: int) -> Value:
+    digest = record.digests[place * WIDTH : (place + 1) * WIDTH]
+    return Value(sketches.unpacked(record.sketches)[place], digest, record.layouts.get(place))

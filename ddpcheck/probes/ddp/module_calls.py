@@ -18,6 +18,7 @@ from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
 from ddpcheck.probes.ddp.wrappers import is_wrapped, owners_of_buffers, tensors, wrapper_of
 from ddpcheck.probes.layouts import models
 from ddpcheck.probes.layouts.own_names import own_name
+from ddpcheck.probes.moments import module_values
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.optimizers.steps import are_stepped, steps_so_far
 from ddpcheck.probes.processes import later_records, span_log
@@ -107,9 +108,14 @@ def watch() -> None:
         if is_compiling():
             return original(self, *args, **kwargs)
         if here.module:
+            call = module_values.reads(self, args, kwargs) if module_values.LOOKED_AT else None
             if only_chooses and self._compiled_call_impl is None:
-                return self._call_impl(*args, **kwargs)
-            return original(self, *args, **kwargs)
+                result = self._call_impl(*args, **kwargs)
+            else:
+                result = original(self, *args, **kwargs)
+            if call is not None:
+                module_values.makes(call, result)
+            return result
         if asleep():
             return original(self, *args, **kwargs)
         outside, model = Outside(), None

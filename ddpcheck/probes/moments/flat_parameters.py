@@ -1,4 +1,7 @@
-"""The logical tensors that FSDP1 has laid side by side: which elements of which flat parameter belong to which."""
+"""The logical tensors that lie side by side in a flat one: which of its elements belong to which.
+
+FSDP1 says so of its own; of a flat tensor of the program's, the parameters of models do that lie in its memory.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,13 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import torch
+
 from ddpcheck.probes.layouts.own_names import own_name
 from ddpcheck.probes.layouts.parallelised import FSDP1
 from ddpcheck.probes.recording import signal_exceptions
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class Cut(NamedTuple):
@@ -38,6 +45,23 @@ def cuts(models: Iterable[tuple[int, Any]]) -> dict[int, list[Cut]]:
                 _cut(model, flat, names, found)
             except Exception as error:  # another FSDP1 than we know
                 signal_exceptions.let_through(error)
+    return found
+
+
+def in_memory(flat: Any, models: Iterable[tuple[int, Any]]) -> list[Cut]:
+    """What of a tensor of no model is the memory of models' parameters."""
+    if flat.layout is not torch.strided or not flat.is_contiguous() or not flat.numel():
+        return []
+    storage, begin = flat.untyped_storage().data_ptr(), flat.storage_offset()
+    end, found = begin + flat.numel(), []
+    for model, root in models:
+        for name, one in root.named_parameters():
+            if type(one) not in PLAIN or one.dtype != flat.dtype or not one.is_contiguous():
+                continue
+            first, last = one.storage_offset(), one.storage_offset() + one.numel()
+            if first < end and begin < last and one.untyped_storage().data_ptr() == storage != 0:
+                here = slice(max(first, begin) - begin, min(last, end) - begin)
+                found.append(Cut(model, own_name(name), tuple(one.shape), max(begin - first, 0), here))
     return found
 
 

@@ -13,7 +13,7 @@ from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
 from ddpcheck.probes.digests import readable_memory, sketches
 from ddpcheck.probes.layouts import declared, models
 from ddpcheck.probes.moments import flat_parameters
-from ddpcheck.probes.recording import recorder
+from ddpcheck.probes.recording import recorder, signal_exceptions
 from ddpcheck.probes.recording.tensor_references import Reference, reference
 
 
@@ -117,7 +117,8 @@ def _pieces(
     flat: dict[int, list[flat_parameters.Cut]],
 ) -> Iterator[tuple[Piece, slice | None]]:
     dtype = str(parameter.dtype).removeprefix("torch.")
-    for cut in flat.get(id(parameter), ()):
+    cuts = flat.get(id(parameter)) or _in_memory(parameter, places)
+    for cut in cuts:
         piece = Piece(
             piece=_count,
             model=cut.model,
@@ -130,7 +131,7 @@ def _pieces(
             layout=declared.layout_of(writer, parameter),
         )
         yield piece, cut.run
-    if id(parameter) in flat:
+    if cuts or id(parameter) in flat:
         return
     at = places.get(id(parameter))
     layout = declared.layout_of(writer, parameter, whole=True)
@@ -147,6 +148,17 @@ def _pieces(
         wrapper=owner[1].number if owner is not None and WRAPPERS.is_reduced(parameter) else None,
     )
     yield piece, None
+
+
+def _in_memory(parameter: torch.Tensor, places: dict[int, models.Place]) -> list[flat_parameters.Cut]:
+    """Of a plain tensor of no model: the parameters that lie in its memory."""
+    if id(parameter) in places or type(parameter) not in flat_parameters.PLAIN:
+        return []
+    try:
+        return flat_parameters.in_memory(parameter, models.alive())
+    except Exception as error:  # a tensor without memory
+        signal_exceptions.let_through(error)
+        return []
 
 
 def _offset(layout: Layout | None, parameter: torch.Tensor) -> tuple[int, ...]:

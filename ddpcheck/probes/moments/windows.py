@@ -22,7 +22,7 @@ from ddpcheck.probes.ddp.parameter_names import number_of
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.digests.readable_memory import is_dtensor
 from ddpcheck.probes.layouts import declared, models
-from ddpcheck.probes.moments import forward_modes, pieces, unsharded
+from ddpcheck.probes.moments import forward_modes, module_values, pieces, unsharded
 from ddpcheck.probes.moments.pieces import Held
 from ddpcheck.probes.moments.sketch_rows import SketchRows
 from ddpcheck.probes.moments.stepped_models import SteppedModels
@@ -151,6 +151,7 @@ def _forward(module: Any, _: int) -> None:
     if not gradient_events.is_within_backward():  # what is recomputed runs as it ran before
         with _timed():
             forward_modes.note(number, inner)
+            module_values.begin(number, inner)
     each = map(unsharded.sharded, inner.parameters())
     with _timed():
         parameters = [p for p in each if p.requires_grad and id(p) not in _Windows.read]
@@ -189,6 +190,7 @@ def _stepped() -> None:
     _Windows.at_step[optimizer] = _Windows.backwards, _Windows.all_steps
     _Windows.read.clear()
     forward_modes.forget()
+    module_values.forget()
     for known in (_Windows.steps, _Windows.at_step):
         gradient_events.forget_gone(known)
 
@@ -330,6 +332,7 @@ def _backward_begins(_: Any) -> None:
         return
     with _timed(), recorder.silence():
         forward_modes.write(writer, _Windows.backwards)
+        module_values.write(writer, _Windows.backwards)
         one = _Contributed(writer, gradient_events.Running.site)
         looked_at = [(number, one) for number, one in models.alive() if number in _Windows.open]
         for leaf, held in unsharded.leaves(looked_at, partial(pieces.of, writer)):
