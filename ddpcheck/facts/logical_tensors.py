@@ -62,7 +62,7 @@ def of(world: World) -> list[Tensor]:
     with FSDP, that is one tensor; where each rank contributes to its slice
     alone, as in tensor parallelism, each slice is one.
     """
-    found: dict[tuple[object, ...], dict[int, Held]] = defaultdict(dict)
+    found: dict[tuple[str, str, tuple[int, ...], Slice], dict[int, Held]] = defaultdict(dict)
     for rank in world:
         names = _models(rank)
         wholes = _contributed_whole(rank)
@@ -74,8 +74,9 @@ def of(world: World) -> list[Tensor]:
         for name, pieces in by_name.items():
             held = Held(rank, tuple(pieces), tuple(one for one in pieces if one.piece in stepped))
             is_whole = any(one.piece in wholes or not slice_of(one) for one in pieces)
-            found[(*name, () if is_whole else held.slice)][rank.rank] = held
-    return [Tensor(*key, held) for key, held in found.items()]  # type: ignore[arg-type]
+            key = (*name, () if is_whole else held.slice)
+            found[key][rank.rank] = held
+    return [Tensor(*key, held) for key, held in found.items()]
 
 
 def _models(rank: Rank) -> dict[int, str]:

@@ -11,22 +11,27 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence.sketches import NUMBERS
-from ddpcheck.facts import logical_tensors, moments, sketches
+from ddpcheck.facts import deals, exchanges, holders, logical_tensors, moments, sketches
+from ddpcheck.facts.holders import Holders
 from ddpcheck.facts.logical_tensors import Tensor
 from ddpcheck.facts.sketches import Numbers
 from ddpcheck.judging import happens_before, step_alignment
+from ddpcheck.judging.loader_passes import Line
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.world import Rank, World
+from ddpcheck.vocabulary.model import CallSite
 
 ROUNDING = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 3e-2}
 """By type, how far a sum of contributions may be from the gradient, over its size."""
+EXACT = 1e-5
+"""And what rounding makes of a share of nothing."""
 SHOWS = 10.0
 """A contribution that is left out would show if it is so many times as large as what the sum is off by."""
 SMALL = 0.02
@@ -37,6 +42,9 @@ APART = 1e-4
 """The smallest singular value of contributions that can be told apart."""
 MOST = 4
 """Unknowns that one tensor's sketch can tell."""
+
+MOST_PARTS = 64
+"""Contributions of one window whose shares are asked for one by one."""
 
 Ranks = frozenset[int]
 Bools = NDArray[np.bool_]
@@ -70,34 +78,137 @@ class Sums(NamedTuple):
     ranks: dict[int, moments.Window]
     """By rank, what was looked at."""
 
+    def used(self) -> Iterator[tuple[int, set[int]]]:
+        """By rank, the backward() calls that went into some gradient."""
+        for answer in {self.answers[number] for number, _ in self.by.values()}:
+            for rank in answer.over & self.ranks.keys():
+                calls = [one.backward for one in self.ranks[rank].backwards if one.how == "backward"]
+                yield rank, {call for place, call in enumerate(calls) if place not in answer.lost}
+
 
 class Family(NamedTuple):
     """The optimizers of all ranks that step the same tensors, and what they stepped on."""
 
     tensors: list[Tensor]
+    holders: list[dict[int, Holders]]
+    """By tensor and rank, who has copies of what the rank has."""
     optimizers: dict[int, int]
     """By rank, its own number."""
     windows: list[Sums]
+    joined: list[Ranks]
+    """Sets of ranks whose contributions are added up for anything in the whole program."""
+    meets: bool
+    """Something may write to these tensors between steps, or nobody has looked whether it does."""
+    between: list[Ranks]
+    """Sets of ranks between which more than a few numbers go."""
+    exchanging: list[Ranks]
+    """Sets of ranks that give each other tensors, as activations: one may contribute for the others' samples."""
+    dealt: Line | None
+    """The loop in which one dataset is dealt out to all ranks, while nothing makes one model of what they train."""
+    used: dict[int, set[int]]
+    """By rank, the backward() calls that went into any step."""
+
+    def are_equal(self, place: int, ranks: Ranks, sums: Sums, at: Literal["before", "after"]) -> bool:
+        """Whether these ranks hold the same of a tensor before a step, or after it, as far as that was looked at."""
+        by_slice: dict[object, list[list[bytes]]] = defaultdict(list)
+        for rank in ranks & sums.ranks.keys():
+            window, held = sums.ranks[rank], self.tensors[place].held[rank]
+            values = window.before if at == "before" else window.after
+            digests = [values[one.piece].digest for one in held.stepped if one.piece in values]
+            if digests:
+                by_slice[held.slice].append(digests)
+        several = [each for each in by_slice.values() if len(each) > 1]
+        return bool(several) and all(one == each[0] for each in several for one in each)
+
+    def is_mesh_copy(self, place: int) -> bool:
+        """Whether each rank holds what it steps of a tensor as a DTensor, of which others have copies."""
+        tensor = self.tensors[place]
+        layouts = [held.piece.layout for held in tensor.held.values()]
+        return all(one is not None and one.ground == "DTensor" for one in layouts) and all(
+            held.slice == tensor.slice for held in tensor.held.values()
+        )
+
+    @property
+    def dataset(self) -> str:
+        """The class of the dataset that is dealt out."""
+        return self.dealt.loader.dataset if self.dealt is not None and self.dealt.loader is not None else "dataset"
+
+    def between_calls(self, rank: int, number: int) -> tuple[str, CallSite | None]:
+        """What became of gradients between the backward() calls before a step, in a word, and the line of that."""
+        held = next((tensor.held[rank] for tensor in self.tensors if rank in tensor.held), None)
+        if held is None:
+            return "", None
+        windows = [one for one in held.rank.of(ev.Window) if one.optimizer == self.optimizers.get(rank)]
+        each = [one for window in sorted(windows, key=lambda one: one.number < number) for one in window.between]
+        words = [
+            ("clipped", one.clip) if one.clip != ev.NO_SITE else ("prepared" if one.prepared else one.became, one.after)
+            for one in each
+            if one.clip != ev.NO_SITE or one.became not in ("kept", "other")
+        ]
+        word, site = max(words, key=lambda one: one[0] in ("clipped", "prepared"), default=("", ev.NO_SITE))
+        return word, held.rank.where(site)
+
+    def line(self, rank: int, number: int) -> CallSite | None:
+        """The line of a rank's step."""
+        for held in (tensor.held.get(rank) for tensor in self.tensors):
+            if held is not None:
+                steps = held.rank.of(ev.Step)
+                own = (one for one in steps if (one.optimizer, one.number) == (self.optimizers[rank], number))
+                return next((held.rank.where(one.site) for one in own), None)
+        return None
 
 
 @once_per_world
 @np.errstate(all="ignore")
 def of(world: World) -> list[Family]:
     """What is known of all optimizers, in the order in which each rank has built its own."""
-    found = []
-    for optimizers, tensors in _optimizers(world):
-        found.append(Family(tensors, optimizers, list(_windows(world, tensors, optimizers))))
-    return found
+    tensors = logical_tensors.of(world)
+    known = holders.of(world)
+    each = []
+    for optimizers, places in _optimizers(world, tensors):
+        its = [tensors[place] for place in places]
+        each.append((optimizers, places, list(_windows(world, its, optimizers))))
+    joined = {one.over: None for *_, windows in each for sums in windows for one in sums.answers if len(one.over) > 1}
+    used: dict[int, set[int]] = defaultdict(set)
+    for *_, windows in each:
+        for sums in windows:
+            for rank, backwards in sums.used():
+                used[rank] |= backwards
+    line = deals.without_meeting(world)
+    return [
+        Family(
+            [tensors[place] for place in places],
+            [known[place] for place in places],
+            optimizers,
+            windows,
+            list(joined),
+            _may_meet(world, optimizers),
+            exchanges.between(world),
+            exchanges.activations(world),
+            line,
+            used,
+        )
+        for optimizers, places, windows in each
+    ]
 
 
-def _optimizers(world: World) -> Iterator[tuple[dict[int, int], list[Tensor]]]:
+def _may_meet(world: World, optimizers: Mapping[int, int]) -> bool:
+    for rank in world:
+        if (number := optimizers.get(rank.rank)) is not None:
+            looked = [one for one in rank.of(ev.MovedBetween) if one.optimizer == number]
+            if not looked or any(one.moved for one in looked):
+                return True
+    return False
+
+
+def _optimizers(world: World, tensors: Sequence[Tensor]) -> Iterator[tuple[dict[int, int], list[int]]]:
     """By rank, the optimizer that steps some tensors, or whose steps end the windows in which it contributes to them.
 
     Where several optimizers of a rank step one tensor, the first ones of all ranks belong together, and so on.
     """
     owned = {rank.rank: _owned(rank) for rank in world}
-    found: dict[tuple[tuple[int, int], ...], list[Tensor]] = defaultdict(list)
-    for tensor in logical_tensors.of(world):
+    found: dict[tuple[tuple[int, int], ...], list[int]] = defaultdict(list)
+    for place, tensor in enumerate(tensors):
         owners = {
             rank: [number for number, its in owned[rank].items() if any(one.piece in its for one in held.pieces)]
             for rank, held in tensor.held.items()
@@ -107,9 +218,9 @@ def _optimizers(world: World) -> Iterator[tuple[dict[int, int], list[Tensor]]]:
                 rank: its[turn] if turn < len(its) else next(iter(owned[rank]), None) if not its else None
                 for rank, its in owners.items()
             }
-            found[tuple((rank, number) for rank, number in at_turn.items() if number is not None)].append(tensor)
-    for optimizers, tensors in found.items():
-        yield dict(optimizers), tensors
+            found[tuple((rank, number) for rank, number in at_turn.items() if number is not None)].append(place)
+    for optimizers, places in found.items():
+        yield dict(optimizers), places
 
 
 def _owned(rank: Rank) -> dict[int, set[int]]:
@@ -206,7 +317,12 @@ class _Look:
                 else np.zeros(self.size, dtype=bool)
             )
             gradients, present = self._laid_out(window.step.pieces, window.step.sketches, places)
-            gradients[~present] = np.nan
+            otherwise = [
+                places[piece]
+                for row, piece in enumerate(window.step.pieces)
+                if row in window.step.layouts and piece in places
+            ]  # such as partial sums
+            gradients[~present], gradients[otherwise] = np.nan, np.nan
             self.gradients[rank] = gradients
         self.everybody = frozenset(rank for rank, has in self.has.items() if has.any())
 
@@ -280,6 +396,7 @@ class _Solver:
         )
         self.each = {rank: look.total(frozenset({rank}))[places] for rank in sorted(look.everybody)}
         self.sizes = {rank: _sizes(one) for rank, one in self.each.items()}
+        self.equations = np.array([min(NUMBERS, look.tensors[place].elements) for place in places])
         self.answers: dict[int, tuple[Answer | str, float]] = {}
         """By number among the places."""
 
@@ -299,7 +416,7 @@ class _Solver:
             elif not all(np.isfinite(size[n]) for size in self.sizes.values()):
                 self._tell(n, "a contribution is not finite")
         self._of_one_set()
-        for model in (self._with_earlier, self._by_backward, self._by_rank):
+        for model in (self._with_earlier, self._by_backward, self._by_rank, self._by_rank_and_backward):
             if self.left:
                 model()
         for n in self.left:
@@ -322,10 +439,14 @@ class _Solver:
         return bool(abs(factor) * self.sizes[rank][n] > SHOWS * max(off, 1e-12) * self.size[n])
 
     def _left_out(self, n: int, ranks: Ranks, factor: float, off: float) -> Ranks:
+        """Those that are not in a sum of these: one that has contributed the same as they might as well be in it."""
+        total = self.look.total(ranks)[self.places[n]]
         return frozenset(
             rank
             for rank in self.look.everybody - ranks
-            if self.sizes[rank][n] > 0 and self._shows(n, rank, factor, off)
+            if self.sizes[rank][n] > 0
+            and self._shows(n, rank, factor, off)
+            and not _are_alike(self.each[rank][n], total, float(self.limit[n]))
         )
 
     def _of_one_set(self) -> None:
@@ -335,19 +456,19 @@ class _Solver:
         for ranks in self.candidates:
             total = self.look.total(ranks)[self.places]
             factors, off = _fit(self.wanted, total[None])
-            for n in np.flatnonzero((off < self.limit) & (factors[0] != 0)):
-                fits[int(n)].setdefault(self._in_it(int(n), ranks), (float(factors[0][n]), float(off[n])))
+            for n in map(int, np.flatnonzero((off < self.limit) & (factors[0] != 0))):
+                fits[n].setdefault(self._in_it(n, ranks), (float(factors[0][n]), float(off[n])))
         for n, by_ranks in fits.items():
-            if len(by_ranks) == 1:
-                ((ranks, (factor, off)),) = by_ranks.items()
-                self._tell(n, Answer(ranks, self._left_out(n, ranks, factor, off)), factor)
-                usual[ranks, factor] += 1
+            if len(by_ranks) == 1 and self.equations[n] > 1:
+                ((its, (factor, limit)),) = by_ranks.items()
+                self._tell(n, Answer(its, self._left_out(n, its, factor, limit)), factor)
+                usual[its, factor] += 1
         for n, by_ranks in fits.items():
-            # Few elements, or equal contributions, fit in several ways: it is treated as most are, if that fits as well.
-            for (ranks, factor), _ in usual.most_common(1) if n not in self.answers else ():
-                own, off = by_ranks.get(ranks, (np.nan, 0.0))
+            # Few elements, or equal contributions, fit in several ways: it is treated as most are, if that fits too.
+            for (its, factor), _ in usual.most_common(1) if n not in self.answers else ():
+                own, limit = by_ranks.get(its, (np.nan, 0.0))
                 if abs(own - factor) < self.limit[n] * abs(factor):
-                    self._tell(n, Answer(ranks, self._left_out(n, ranks, factor, off)), factor)
+                    self._tell(n, Answer(its, self._left_out(n, its, factor, limit)), factor)
             self._tell(n, "ranks have contributed alike")
 
     def _with_earlier(self) -> None:
@@ -362,52 +483,72 @@ class _Solver:
             found, off = _fit(self.wanted[left], np.stack(columns))
             for at, n in enumerate(left):
                 old, new = found[0][at], found[1][at] if ranks else 0.0
-                if off[at] < self.limit[n] and abs(old) > SMALL * max(abs(old), abs(new)) and (not ranks or new):
+                if (
+                    off[at] < self.limit[n]
+                    and self.equations[n] > len(columns)
+                    and abs(old) > SMALL * max(abs(old), abs(new))
+                    and (not ranks or new)
+                ):
                     its = self._in_it(n, ranks)
                     self._tell(n, Answer(its, frozenset(), earlier=round(float(old), 3)), float(new))
 
     def _by_backward(self) -> None:
         """A number for each backward() of one set of ranks."""
         for ranks in self.candidates:
-            left = self.left
             counts = {len(self.look.contributed[rank]) for rank in ranks}
-            if len(counts) != 1 or not max(counts) > 1 or not left:
-                continue
-            places = self.places[left]
-            columns = [
-                np.sum([self.look.contributed[rank][m][places] for rank in ranks], axis=0) for m in range(max(counts))
-            ]
-            for n, found, off in _joint(self.wanted[left], np.stack(columns), self.limit[left]):
-                largest = float(np.abs(found).max())
-                if not largest:
-                    continue
-                lost = frozenset(int(m) for m in np.flatnonzero(np.abs(found) < SMALL * largest))
-                weights = tuple(round(float(one / largest), 3) for one in found)
-                its = self._in_it(left[n], ranks)
-                without = self._left_out(left[n], ranks, largest, off)
-                self._tell(left[n], Answer(its, without, lost, weights), largest)
+            if len(counts) == 1 and max(counts) > 1:
+                self._with_shares([[(rank, m) for rank in sorted(ranks)] for m in range(max(counts))])
 
     def _by_rank(self) -> None:
         """A number for each rank."""
+        if len(self.each) > 1:
+            self._with_shares([[(rank, m) for m in range(len(self.look.contributed[rank]))] for rank in self.each])
+
+    def _by_rank_and_backward(self) -> None:
+        """A number for each backward() of each rank."""
+        parts = [[(rank, m)] for rank in self.each for m in range(len(self.look.contributed[rank]))]
+        if len(parts) <= MOST_PARTS:
+            self._with_shares(parts)
+
+    def _with_shares(self, columns: Sequence[Sequence[tuple[int, int]]]) -> None:
+        """A number for each of these sets of contributions: of a rank, by its backward()."""
         left = self.left
-        ranks = [rank for rank in self.each if any(self.sizes[rank][n] > 0 for n in left)]
-        if len(ranks) < 2:
+        if not left:
             return
-        columns = np.stack([self.each[rank][left] for rank in ranks])
-        for n, found, off in _joint(self.wanted[left], columns, self.limit[left]):
-            largest = float(np.abs(found).max())
-            over, without = set(), set()
-            for rank, factor in zip(ranks, found, strict=True):
-                if abs(factor) > SMALL * largest:
-                    over.add(rank)
-                elif self._shows(left[n], rank, largest, off):
-                    without.add(rank)
-            if over:
-                self._tell(
-                    left[n],
-                    Answer(self._in_it(left[n], frozenset(over)), self._in_it(left[n], frozenset(without))),
-                    largest,
-                )
+        places = self.places[left]
+        sums = [np.sum([self.look.contributed[rank][m][places] for rank, m in parts], axis=0) for parts in columns]
+        for at, found, off in _shares(self.wanted[left], np.stack(sums), self.limit[left], self.equations[left]):
+            shares = {part: float(one) for parts, one in zip(columns, found, strict=True) for part in parts}
+            largest = max(map(abs, shares.values()))
+            if largest:
+                self._tell(left[at], self._answer(left[at], shares, largest, off), largest)
+
+    def _answer(self, n: int, shares: Mapping[tuple[int, int], float], largest: float, off: float) -> Answer:
+        over = self._in_it(n, frozenset(rank for (rank, _), share in shares.items() if abs(share) > SMALL * largest))
+        counts = {len(self.look.contributed[rank]) for rank in over}
+        weights: tuple[float, ...] = ()
+        lost = frozenset[int]()
+        if len(counts) == 1 and (calls := range(counts.pop())) and len(calls) > 1:
+            shown = {(rank, m): self._is_shown(n, rank, m, shares[rank, m], off) for rank in over for m in calls}
+            lost = frozenset(m for m in calls if not any(shown[rank, m] for rank in over))
+            first = np.abs([shares[min(over), m] for m in calls])
+            if (
+                all(is_shown for (_, m), is_shown in shown.items() if m not in lost)
+                and np.ptp(first) > SMALL * first.max()
+            ):
+                weights = tuple(round(float(share), 3) for share in first / first.max())
+        return Answer(over, self._left_out(n, over, largest, off), lost, weights)
+
+    def _is_shown(self, n: int, rank: int, m: int, share: float, off: float) -> bool:
+        """Whether what a backward() has contributed, by its share, is more than what the sum is off by."""
+        contributed = np.linalg.norm(self.look.contributed[rank][m][self.places[n]])
+        return bool(abs(share) * contributed > (off + EXACT) * self.size[n])
+
+
+def _are_alike(one: Numbers, other: Numbers, limit: float) -> bool:
+    """Whether one is a multiple of the other."""
+    sizes = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return not sizes or bool(1 - abs(one @ other) / sizes < limit**2)
 
 
 def _sizes(rows: Numbers) -> Numbers:
@@ -430,36 +571,48 @@ def _fit(wanted: Numbers, columns: Numbers) -> tuple[Numbers, Numbers]:
     return (found / np.where(sizes > 0, sizes, 1).T).T, off
 
 
-def _joint(wanted: Numbers, columns: Numbers, limit: Numbers) -> Iterator[tuple[int, Numbers, float]]:
-    """The same numbers for many tensors, which are treated alike; those that do not fit are left out, and tried alone."""
+def _shares(
+    wanted: Numbers, columns: Numbers, limit: Numbers, equations: NDArray[np.int64]
+) -> Iterator[tuple[int, Numbers, float]]:
+    """By what the columns make each tensor: each by itself where it has numbers enough, or several treated alike."""
+    left = np.arange(len(wanted))
     if len(columns) <= MOST:
         factors, off = _fit(wanted, columns)
-        for n in np.flatnonzero(off < limit):
+        fits = (off < limit) & (equations > len(columns))
+        for n in np.flatnonzero(fits):
             yield int(n), factors[:, n], float(off[n])
-        return
-    left = np.arange(len(wanted))
-    for _ in range(MOST):
-        apart: list[int] = []
-        while len(left) * NUMBERS >= len(columns) + MOST:
-            y = (wanted[left] / _sizes(wanted[left])[:, None]).reshape(-1)
-            x = (columns[:, left] / _sizes(wanted[left])[:, None]).reshape(len(columns), -1)
-            size = np.linalg.norm(x, axis=1)
-            if not (np.isfinite(x).all() and (size > 0).all()):
+        left = left[~fits]
+    while len(left):
+        these, apart = left, np.zeros(0, dtype=int)
+        while equations[these].sum() >= len(columns) + 2:
+            found = _fit_alike(wanted[these], columns[:, these])
+            if found is None:
                 return
-            found, _, _, singular = np.linalg.lstsq((x / size[:, None]).T, y, rcond=1e-9)
-            if singular[-1] < APART:
-                return
-            factors = found / size
-            off = _sizes((factors @ x - y).reshape(len(left), NUMBERS))
-            fits = off < limit[left]
-            if fits.all():
-                yield from ((int(n), factors, float(of)) for n, of in zip(left, off, strict=True))
+            factors, off = found
+            if (off < limit[these]).all():
+                yield from ((int(n), factors, float(of)) for n, of in zip(these, off, strict=True))
                 break
-            worst = np.argsort(off)[max(1, len(left) // 2) :]
-            apart += [int(n) for n in left[worst]]
-            left = np.delete(left, worst)
+            worst = np.argsort(off)[max(1, len(these) // 2) :]
+            if not len(worst):
+                return
+            apart = np.concatenate([apart, these[worst]])
+            these = np.delete(these, worst)
         else:
             return
-        left = np.array(apart, dtype=int)
-        if not len(left):
-            return
+        left = apart
+
+
+def _fit_alike(wanted: Numbers, columns: Numbers) -> tuple[Numbers, Numbers] | None:
+    """The numbers by which the columns make all of these, and how far each is off; None where several would."""
+    size = _sizes(wanted)[:, None]
+    y, x = (wanted / size).reshape(-1), (columns / size).reshape(len(columns), -1)
+    sizes = np.linalg.norm(x, axis=1)
+    there = sizes > 0
+    if not np.isfinite(x).all() or not there.any():
+        return None
+    found, _, _, singular = np.linalg.lstsq((x[there] / sizes[there, None]).T, y, rcond=1e-9)
+    if singular[-1] < APART:
+        return None
+    factors = np.zeros(len(columns))
+    factors[there] = found / sizes[there]
+    return factors, _sizes((factors @ x - y).reshape(len(wanted), NUMBERS))

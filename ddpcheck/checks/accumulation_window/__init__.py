@@ -15,11 +15,6 @@ CHECK = Check(
         Rule("step-per-micro-batch", "the optimizer steps after every micro-batch of a window", advisory=True),
         Rule("rescaled-gradients", "accumulated gradients are rescaled between micro-batches"),
         Rule("lost-gradients", "accumulated gradients disappear before the step of their window"),
-        Rule("zero-grad-within-window", "zero_grad() runs between the micro-batches of a step"),
-        Rule(
-            "zeroing-on-one-stage",
-            "a pipeline stage zeroes gradients between micro-batches that another stage accumulates",
-        ),
         Rule("overwritten-gradients", "a reduction overwrites accumulated gradients instead of adding to them"),
         Rule("missing-zero-grad", "gradients of earlier steps remain when the next window begins"),
         Rule("step-without-reduction", "the optimizer steps while gradient reduction is switched off"),

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.accumulation_window import stages
+from ddpcheck.checks.rows import Words
+from ddpcheck.checks.share_rows import ShareRow, read_shares
+from ddpcheck.facts import reductions
 from ddpcheck.judging import declared_windows as declared
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count
-
-_GONE = ("lost", "zeroed")
 
 STEPPED = "step-per-micro-batch"
 """An advisory: of what was compared it shows nothing."""
@@ -25,46 +23,97 @@ ENOUGH = 3
 
 Windows = list[ev.Window]
 
+_LOST = "the gradients of every micro-batch of a window to be there until its step"
+_FOUND = "{gradients} without any share of backward() {calls} of a window in the step, in {steps} of {of}: {names}"
+_ONCE = "Call zero_grad() once after each step, and not between its micro-batches."
+_SCALED = "gradients to be added to, and left as they are, until the last micro-batch of a step"
+_UNEQUAL = "the backward() calls of one window to count by {shares} in its step, in {steps}: {names}"
+ROWS = (
+    ShareRow(
+        rule="lost-gradients",
+        patterns=("lost",),
+        severity="error",
+        expected=_LOST,
+        found=_FOUND,
+        causes={
+            "prepared": Words(
+                "the model is prepared anew between two micro-batches, which sets its gradients anew, too",
+                "Do that between a step and the first micro-batch of the next window.",
+            ),
+        },
+    ),
+    ShareRow(
+        rule="lost-gradients",
+        patterns=("lost",),
+        expected=_LOST,
+        found=_FOUND,
+        causes={
+            "zeroed": Words("zero_grad() is called in every micro-step", _ONCE),
+            "prepared": None,
+            "overwritten": None,
+            "": Words("something between two micro-batches sets gradients anew", _ONCE),
+        },
+    ),
+    ShareRow(
+        rule="rescaled-gradients",
+        patterns=("unequal",),
+        severity="error",
+        expected=_SCALED,
+        found=_UNEQUAL,
+        causes={
+            "clipped": Words(
+                "gradients are clipped after every micro-batch, and not once before the step",
+                "Clip once, after the last backward() of the window and before the step.",
+            ),
+        },
+    ),
+    ShareRow(
+        rule="rescaled-gradients",
+        patterns=("unequal",),
+        expected=_SCALED,
+        found=_UNEQUAL,
+        causes={
+            "": Words(
+                "they are scaled, or added up over ranks, with every micro-batch, and not once before the step",
+                "Do that once before the step, or to what each micro-batch adds before it is added.",
+            ),
+        },
+    ),
+    ShareRow(
+        rule="missing-zero-grad",
+        patterns=("earlier",),
+        expected="the gradients that a step was made on to be gone when the next window begins",
+        found="{earlier} times the gradient that the step before was made on in {gradients}, in {steps}: {names}",
+        causes={
+            "": Words(
+                "zero_grad() is not called for this optimizer, as where it is called for another one alone",
+                "Call zero_grad() of every optimizer once after its step; accept it, where the sum is meant.",
+            ),
+        },
+    ),
+)
+
 
 def judge(world: World) -> Judged:
-    """Follow the gradients of each optimizer from backward to backward, and count what goes into a step."""
-    compared: step_alignment.Windows = set()
-    changed: step_alignment.Windows = set()
-    findings: list[Finding] = []
+    """Work out by how much each backward() counts in a step, and follow what is switched off or stepped too often."""
+    shares = read_shares(reductions.of(world), ROWS)
+    findings = list(shares.findings)
     for rank in world:
         for optimizer, windows in declared.by_optimizer(rank).items():
-            for one, kept in _kept(rank, optimizer, windows):
-                (compared if kept else changed).add((optimizer, one.number))
-            for part in _PARTS:
+            for part in (_stepped, _overwritten, _unreduced):
                 for finding in part(rank, optimizer, windows):
                     _add(findings, finding)
-    for rank, optimizer, windows, number in stages.zeroed(world):
-        _add(findings, _of_stage(rank, optimizer, windows, number))
-    # What was changed shows nothing, but where a finding is about it.
-    is_found = any(one.rule != STEPPED for one in findings)
-    checked, made = step_alignment.coverage(world, compared | changed if is_found else compared - changed)
+    own = max((one.count for one in findings if one.rule != STEPPED), default=0)
+    checked, made = step_alignment.coverage(world, shares.several, own)
+    checked = max(checked, own)
     return Judged(
         checked=checked,
         of=made,
         findings=tuple(findings),
-        skipped_because="ddpcheck saw no step whose gradients stayed from one backward() to the next on all ranks"
+        skipped_because="ddpcheck did not see by how much each of several backward() calls counts in a step"
         if any(window.backwards > 1 for _, window in world.of(ev.Window))
         else "ddpcheck saw no step made of several backward() calls",
     )
-
-
-def _kept(rank: Rank, optimizer: int, windows: Windows) -> Iterator[tuple[ev.Window, bool]]:
-    """The windows of several backward() calls, each with whether gradients were seen to stay, and to be added to.
-
-    What stays while another optimizer steps, and is not what the step is made on, may be nothing that backward() left.
-    """
-    others, began = [step.n for step in rank.of(ev.Step) if step.optimizer != optimizer], 0
-    for one in windows:
-        became = {between.became for between in one.between}
-        own = one.as_left or bisect_right(others, began) == bisect_right(others, one.n)
-        if became or one.unreduced or one.leftover:
-            yield one, own and "kept" in became <= {"kept", "other"} and not (one.unreduced or one.leftover)
-        began = one.n
 
 
 def _add(findings: list[Finding], finding: Finding) -> None:
@@ -112,157 +161,24 @@ def _stepped(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:
     )
 
 
-# --- what is done to gradients between
-
-
-def _rescaled(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:
-    """Gradients of earlier micro-batches count less than those of later ones, or more."""
-    by_clip: dict[int, list[tuple[ev.Window, ev.Between]]] = defaultdict(list)
-    for window in windows:
-        if not _is_a_mean(window):
-            for one in window.between:
-                # Another line's loss may be meant to have its gradients left as they are.
-                if one.became == "rescaled" and one.after == one.before:
-                    by_clip[one.clip].append((window, one))
-    for clip, each in by_clip.items():
-        window, one = each[0]
-        if len({w.number for w, _ in each}) < 2:
-            continue
-        what = f"{_name(rank, window, one.place)} multiplied by {one.factor:.4g} between two backward() of one window"
-        yield _finding(
-            rank,
-            optimizer,
-            window,
-            rule="rescaled-gradients",
-            severity="error" if clip != ev.NO_SITE else "warning",
-            subject=_name(rank, window, one.place),
-            expected="gradients to be added to, and left as they are, until the last micro-batch of a step",
-            found=f"the gradient of {what}: earlier micro-batches count otherwise than the last one",
-            cause="gradients are clipped after every micro-batch, and not once before the step"
-            if clip != ev.NO_SITE
-            else "they are scaled in place with every micro-batch, and not once before the step",
-            advice="Clip once, after the last backward() of the window and before the step."
-            if clip != ev.NO_SITE
-            else "Scale gradients once before the step, or scale what each micro-batch adds before it is added.",
-            site=clip if clip != ev.NO_SITE else window.backward_site,
-            times=len({w.number for w, _ in each}),
-        )
-
-
-def _is_a_mean(window: ev.Window) -> bool:
-    """Whether gradients are kept as the mean of the micro-batches so far: 1/2, 2/3, 3/4."""
-    factors = [one.factor for one in window.between if one.became == "rescaled"]
-    return len(factors) == len(window.between) and all(
-        abs(factor - n / (n + 1)) < 1e-3 for n, factor in enumerate(factors, 1)
-    )
-
-
-def _lost(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:
-    """A line's gradients are there at the next backward() in some places, and gone in others."""
-    kept = {one.after for window in windows for one in window.between if one.became == "kept"}
-    between = [(w, one) for w in windows for one in w.between if one.after in kept]
-    gone = [(w, one) for w, one in between if one.became in _GONE and one.after == one.before and w.as_left]
-    # zero_grad() may be meant, such as for a batch that is left out. A model that is made anew means nothing by it.
-    gone = [(w, one) for w, one in gone if one.became == "lost" or one.prepared]
-    if not gone or 2 * len(gone) > len(between):
-        return
-    window, one = gone[0]
-    prepared = any(b.prepared for _, b in gone)
-    yield _finding(
-        rank,
-        optimizer,
-        window,
-        rule="lost-gradients",
-        severity="error" if prepared else "warning",
-        expected="the gradients of every micro-batch of a window to be there until its step",
-        found="gradients that one backward() had left, and that were None or zeros when the next one of the same "
-        "window began, with no step between: the step is made on what came after",
-        cause="the model is prepared anew between two micro-batches, which sets its gradients anew, too"
-        if prepared
-        else "something between two micro-batches sets gradients anew",
-        advice="Do that between a step and the first micro-batch of the next window, or leave the gradients alone.",
-        site=one.after,
-        times=len({w.number for w, _ in gone}),
-    )
-
-
-def _zeroed(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:
-    """zero_grad() in every micro-step, of a program that divides the loss by as many as make a step."""
-    zeroed = [w for w in windows if w.between and w.alone and all(b.became == "zeroed" for b in w.between)]
-    if len(zeroed) < ENOUGH or any(w.between and w not in zeroed for w in windows):
-        return
-    if any(one.after != one.before for w in zeroed for one in w.between):
-        return
-    if len({w.backwards for w in zeroed}) == 1 and all(declared.divided_by(w) == w.backwards for w in zeroed):
-        yield _finding(
-            rank,
-            optimizer,
-            zeroed[0],
-            rule="zero-grad-within-window",
-            severity="warning",
-            expected=f"the gradients of {zeroed[0].backwards} micro-batches to be added up for a step",
-            found="zero_grad() between any two of them: each step is made on the last micro-batch alone",
-            cause="zero_grad() is called in every micro-step",
-            advice="Call zero_grad() once after each step.",
-            times=len(zeroed),
-        )
-
-
-def _of_stage(rank: Rank, optimizer: int, windows: Windows, number: int) -> Finding:
-    """zero_grad() in every micro-batch, on a stage of which another one adds them up."""
-    return _finding(
-        rank,
-        optimizer,
-        windows[0],
-        rule="zeroing-on-one-stage",
-        severity="warning",
-        expected=f"the gradients of {number} micro-batches to be added up for a step, as the rank with the loss does",
-        found="zero_grad() between any two of them on this rank: each of its steps is made on the last one alone",
-        cause="zero_grad() is called in every micro-batch",
-        advice="Call zero_grad() once after each step.",
-        times=len(windows),
-    )
-
-
 def _overwritten(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:
     """What a reduction has given replaces what was there."""
     found = [(w, one) for w in windows for one in w.between if one.became == "overwritten" and w.alone]
     if len({w.number for w, _ in found}) < 2:
         return
-    window, one = found[0]
+    window, _ = found[0]
     yield _finding(
         rank,
         optimizer,
         window,
         rule="overwritten-gradients",
-        subject=_name(rank, window, one.place),
         expected="what is reduced after a micro-batch to be added to the gradient of those before",
-        found=f"the gradient of {_name(rank, window, one.place)} to be what the last reduction has given, and nothing "
-        f"else: of {window.backwards} backward() calls, one goes into the step",
+        found="gradients to be what the last reduction has given, and nothing else: of "
+        f"{window.backwards} backward() calls, one goes into the step",
         cause="the result of the reduction is copied or assigned over the gradient of the micro-batches before",
         advice="Add it (grad += reduced), and zero the gradient after the step.",
         site=window.backward_site,
         times=len({w.number for w, _ in found}),
-    )
-
-
-def _left_over(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:
-    """Each step is made on the gradients of all windows before it, too: nobody zeroes them."""
-    told = [one for one in windows if one.number > 0]
-    if len(told) < ENOUGH or not all(one.leftover and one.as_left for one in told):
-        return
-    yield _finding(
-        rank,
-        optimizer,
-        told[0],
-        rule="missing-zero-grad",
-        severity="warning",
-        expected="the gradients that a step was made on to be gone when the next window begins",
-        found=f"them to be added to in each of {len(told)} windows, and stepped on again: every step is made on the "
-        "sum of all gradients so far",
-        cause="zero_grad() is not called for this optimizer, as where it is called for another one alone",
-        advice="Call zero_grad() of every optimizer once after its step; accept it, where the sum is meant.",
-        times=len(told),
     )
 
 
@@ -284,25 +200,7 @@ def _unreduced(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding
     )
 
 
-_PARTS: tuple[Callable[[Rank, int, Windows], Iterator[Finding]], ...] = (
-    _stepped,
-    _rescaled,
-    _lost,
-    _zeroed,
-    _overwritten,
-    _left_over,
-    _unreduced,
-)
-
-
 # --- words
-
-
-def _name(rank: Rank, window: ev.Window, place: int) -> str:
-    """The name of an optimizer's parameter, as it was at a step."""
-    described = [one for one in rank.of(ev.Optimizer) if one.optimizer == window.optimizer and one.n < window.n]
-    known = described[-1].parameters if described else []
-    return known[place].name if place < len(known) else f"parameter {place}"
 
 
 def _finding(
@@ -316,15 +214,12 @@ def _finding(
     cause: str,
     advice: str,
     times: int,
-    subject: str = "the gradients",
-    severity: str = "error",
     site: int | None = None,
 ) -> Finding:
     return Finding(
         rule=rule,
-        severity="error" if severity == "error" else "warning",
         ranks=(rank.rank,),
-        subject=subject,
+        subject="the gradients",
         step=window.number,
         expected=expected,
         found=found,

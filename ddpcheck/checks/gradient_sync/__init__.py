@@ -13,11 +13,6 @@ CHECK = Check(
         Rule("unequal-step-counts", "ranks make different numbers of optimizer steps"),
         Rule("skipped-reduction", "the gradients of some steps are not reduced"),
         Rule("reduction-to-one-rank", "gradients are reduced to one rank, although all ranks step"),
-        Rule(
-            "unreduced-norm-gradients",
-            "gradients of norm layers are not reduced over the ranks that share them",
-            advisory=True,
-        ),
     ),
     follows=(*ORIGINS, "initial-broadcast", "forward-mode", "optimizer-sync", "parameter-sync"),
     rests_on=(*GROUPS, *CALLS, "steps", "optimizers", "no_sync", "conversions", "scalers"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.gradient_sync import norms_of_parts, program_reductions
 from ddpcheck.checks.rows import Row, Words, read
-from ddpcheck.facts import tensors
+from ddpcheck.checks.share_rows import ShareRow, read_shares
+from ddpcheck.facts import reductions, tensors
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.replicated_parameters import why_none
 from ddpcheck.judging.world import Judged, World
@@ -70,14 +70,49 @@ ROWS = (
         },
     ),
 )  # fmt: skip
+_AGREE = "all ranks to hold the same gradients on entry to the optimizer's step"
+SHARES = (
+    ShareRow(
+        rule="reduction-to-one-rank",
+        patterns=("one",),
+        grounds=("joined",),
+        severity="error",
+        expected=_AGREE,
+        found="{gradients} to be the sum of all ranks' on some ranks, and that of {over} alone on others, in {steps} "
+        "of {of} looked at: {names}",
+        causes={
+            "": Words(
+                "dist.reduce brings the sum to one rank alone, and every rank steps with what it has; nothing brings "
+                "the parameters together afterwards",
+                "Reduce gradients with all_reduce; or let that rank alone step, and broadcast the parameters.",
+            )
+        },
+    ),
+    ShareRow(
+        rule="skipped-reduction",
+        patterns=("skipped",),
+        grounds=("joined",),
+        expected=_AGREE,
+        found="{gradients} to be each rank's own in {steps} of {of} looked at, and added up in the others: {names}",
+        causes={
+            "": Words(
+                "the program reduces them before some steps, and has left it out before these: a window at the end of "
+                "an epoch, or a branch, that steps without it",
+                "Reduce the gradients before every step, those of an epoch's last and shorter window too.",
+            )
+        },
+    ),
+)
 _NOTHING = "ddpcheck saw no step on which all ranks have gradients to compare: finite ones, other than zeros"
 
 
 def judge(world: World) -> Judged:
     """Compare gradients on entry to steps, and look at whether what the program reduces reaches all ranks."""
-    others, findings = program_reductions.judge(world)
     reading = read(tensors.of(world), ROWS)
-    checked, made = step_alignment.coverage(world, reading.windows, others)
+    shares = read_shares(reductions.of(world), SHARES)
+    most = max((finding.count for finding in shares.findings), default=0)
+    checked, made = step_alignment.coverage(world, reading.windows, most)
+    checked = max(checked, most)
     because = _NOTHING if reading.has_looks else why_none(world, step_alignment.optimizers(world))
-    own = (*reading.findings, *norms_of_parts.judge(world), *findings)
+    own = (*reading.findings, *shares.findings)
     return Judged(checked=checked, of=made, findings=own, skipped_because=because)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.reducer_coverage.drawn_alike import holders
+from ddpcheck.facts import holders, logical_tensors
 from ddpcheck.judging import happens_before
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
@@ -38,18 +38,20 @@ def judge(world: World) -> Iterator[Finding]:
 
 
 def _are_copies(world: World, each: Bucket) -> bool:
-    """Whether the ranks began with the same numbers under each of these names, as far as they are no constants."""
-    kinds = {(rank.rank, model.model): model.kind for rank, model in world.of(ev.Model)}
-    known = holders(world)
+    """Whether the ranks hold copies of what is called by these names, as far as they are no constants."""
+    known = {
+        (rank, held.piece.model, tensor.path): holders.of(world)[place][rank]
+        for place, tensor in enumerate(logical_tensors.of(world))
+        for rank, held in tensor.held.items()
+    }
+    numbers = {rank.rank for rank in each}
     drawn = 0
     for name in next(iter(each.values())).paths:
-        held = [
-            known.get((kinds.get((rank.rank, one.model), ""), name), {}).get(rank.rank) for rank, one in each.items()
-        ]
-        digests = {one.begun for one in held if one is not None}
-        if len(digests) > 1:
+        its = [known.get((rank.rank, one.model, name)) for rank, one in each.items()]
+        its = [one for one in its if one is not None and one.kind != "constant"]
+        if any(one is not None and not numbers <= one.ranks for one in its):
             return False
-        drawn += None not in held
+        drawn += len(its) == len(each)
     return drawn > 1
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.step_alignment import Aligned
-from ddpcheck.vocabulary.model import Finding, Severity
+from ddpcheck.vocabulary.model import Finding
 
 AGAIN, NOT_AT_ALL = 0.8, 0.9
 """The part of the steps of which something has to be true to be the way in which a program steps."""
@@ -24,8 +24,6 @@ def judge(optimizer: Aligned) -> list[Finding]:
         return [_again(optimizer, spent[0])]
     if all(one.reduced >= 2 and one.emptied >= NOT_AT_ALL * one.reduced for one in spent) and not _learns(optimizer):
         return [_emptied(optimizer, spent[0])]
-    if all(one.windows >= 2 and one.dropped >= NOT_AT_ALL * one.windows for one in spent):
-        return [_dropped(optimizer, spent[0])]
     return []
 
 
@@ -69,21 +67,6 @@ def _emptied(optimizer: Aligned, spent: ev.Spent) -> Finding:
     )
 
 
-def _dropped(optimizer: Aligned, spent: ev.Spent) -> Finding:
-    return _finding(
-        optimizer,
-        lambda step: step.backwards > 1,
-        rule="accumulated-gradients-lost",
-        severity="warning",
-        expected="every reduction to go into a step",
-        found=f"gradients that the same backward() had reduced before, and that were gone without a step, at "
-        f"{spent.dropped} of the {spent.windows} steps looked at: the step is made on the last batch alone",
-        cause="gradients are to be accumulated, and zero_grad() is called in every micro-step",
-        advice="Call zero_grad() once after each step(), and not in the micro-steps between.",
-        count=spent.dropped,
-    )
-
-
 def _finding(
     optimizer: Aligned,
     shows: Callable[[ev.Step], bool],
@@ -93,7 +76,6 @@ def _finding(
     cause: str,
     advice: str,
     count: int,
-    severity: Severity = "error",
 ) -> Finding:
     """``shows`` tells a step at which it can be seen."""
     rank, steps = optimizer.ranks[0], [step for _, step in sorted(optimizer.steps[0].items())]
@@ -102,7 +84,6 @@ def _finding(
     others = dict.fromkeys(rank.where(site) for site in (steps[0].site, step.backward_site))
     return Finding(
         rule=rule,
-        severity=severity,
         ranks=tuple(rank.rank for rank in optimizer.ranks),
         subject=f"the {optimizer.kind}",
         step=step.number,

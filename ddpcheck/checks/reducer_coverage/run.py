@@ -6,22 +6,19 @@ from collections.abc import Collection, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage import (
-    beside_sharded,
     bucket_order,
     crossed_reductions,
     left_behind,
-    left_out_dimension,
-    lone_copies,
-    other_copies,
-    owners_alone,
     reduced_twice,
     reused_or_dropped_gradients,
     round_the_wrapper,
-    separate_groups,
-    sharded_models,
+    unsynced_wrappers,
 )
-from ddpcheck.checks.reducer_coverage.separate_models import Steps, alone, outside, separate, with_gradient
+from ddpcheck.checks.reducer_coverage.shares import ROWS
+from ddpcheck.checks.share_rows import read_shares
+from ddpcheck.facts import reductions
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.loader_passes import AVERAGING
 from ddpcheck.judging.replicated_parameters import grounds, why_none
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
@@ -30,13 +27,15 @@ from ddpcheck.vocabulary.wording import count, listing
 
 _NOTHING = "ddpcheck saw no module in DistributedDataParallel, and no gradient that the program reduces at every step"
 
+Steps = Sequence[tuple[int, list[ev.Step]]]
+
 WITHOUT_FORWARD = "no-sync-without-forward"
 PER_MICRO_BATCH = "reduction-per-micro-batch"
 """The rule of what is right and slow: an advisory, which keeps no other rule from speaking."""
 
 
 def judge(world: World) -> Judged:
-    """Look at which parameters the reducers know, and at how each step was armed."""
+    """Look at which parameters the reducers know, how each step was armed, and who has a share in it."""
     wrapped = any(rank.of(ev.Wrapped) for rank in world)
     windows: step_alignment.Windows = set()
     findings: list[Finding] = []
@@ -50,9 +49,9 @@ def judge(world: World) -> Judged:
         steps = list(optimizer.common())
         windows |= {(optimizer.number, number) for number, _ in steps if ground.parameters}
         looked = [(number, step) for number, step in steps if all(s.gradients for s in step)]
-        of_all = [_orphaned(optimizer, looked), outside(world, optimizer, looked, ground)]
-        findings += [finding for finding in of_all if finding is not None]
-        findings += alone(world, optimizer)
+        orphaned = _orphaned(optimizer, looked)
+        findings += [orphaned] if orphaned is not None else []
+        findings += unsynced_wrappers.judge(world, optimizer)
         findings += [*reused_or_dropped_gradients.judge(optimizer), *reduced_twice.judge(world, optimizer)]
         for wrapper, places in optimizer.by_wrapper().items():
             if wrapper is None:
@@ -63,21 +62,36 @@ def judge(world: World) -> Judged:
             )
             if found:
                 findings += found
-            elif not any(of_all):
+            elif orphaned is None:
                 wasted = _wasted(optimizer, steps, wrapper)
                 (advised if wasted and wasted[0].rule == PER_MICRO_BATCH else findings).extend(wasted)
-    findings += [*beside_sharded.judge(world), *other_copies.judge(world)]
-    findings += [*reduced_twice.of_declared(world), *lone_copies.judge(world), *bucket_order.judge(world)]
+    findings += [*reduced_twice.of_declared(world), *bucket_order.judge(world)]
+    shares = read_shares(reductions.of(world), ROWS)
+    findings += shares.findings
     if not findings:
-        findings += [*(() if wrapped else separate(world)), *separate_groups.judge(world)]
-        findings += owners_alone.judge(world)
         advised += left_behind.judge(world)
-    if not findings:
-        advised += left_out_dimension.judge(world)
-    others = sharded_models.seen(world) + owners_alone.seen(world)
-    checked, made = step_alignment.coverage(world, windows, others or len(findings))
-    because = why_none(world, optimizers) if wrapped else sharded_models.why_none(world)
+    own = max((finding.count for finding in findings), default=0)
+    checked, made = step_alignment.coverage(world, windows | shares.windows, own)
+    because = why_none(world, optimizers) if wrapped else _why_none(world)
     return Judged(checked=checked, of=made, findings=(*findings, *advised), skipped_because=because or _NOTHING)
+
+
+def _why_none(world: World) -> str:
+    """Why there was nothing to see, of a program that shards or splits models; empty of any other."""
+    how = {one.how for _, one in world.of(ev.Parallelised)}
+    if how & {*AVERAGING}:
+        return "ddpcheck saw no reduction by FSDP before a step, over the ranks that it was given"
+    return "ddpcheck saw layers or stages that are split, and no copies of them" if how else ""
+
+
+def _with_gradient(optimizer: Aligned, looked: Steps) -> set[int]:
+    """The places that have a gradient in some step on some rank."""
+    places: set[int] = set()
+    total = len(optimizer.described[0].parameters)
+    for _, step in looked:
+        for s in step:
+            places.update(p for p in range(total) if step_alignment.at(s.gradients, p) != ev.ABSENT)
+    return places
 
 
 # --- which parameters
@@ -96,7 +110,7 @@ def _averaged_by_hand(looked: Steps, places: Sequence[int]) -> bool:
 def _unreduced(optimizer: Aligned, looked: Steps, wrapper: int, mine: Collection[int]) -> list[Finding]:
     """Parameters of a wrapped module that its reducer has never heard of: those that came late, and the others."""
     described = optimizer.described[0].parameters
-    used = with_gradient(optimizer, looked)
+    used = _with_gradient(optimizer, looked)
     unknown = [
         p
         for p in sorted(used.intersection(mine))
@@ -160,7 +174,7 @@ def _wrapped_at(ranks: Sequence[Rank], number: int | None) -> CallSite | None:
 def _orphaned(optimizer: Aligned, looked: Steps) -> Finding | None:
     """An optimizer whose parameters no module has any more."""
     described = optimizer.described[0].parameters
-    used = with_gradient(optimizer, looked)
+    used = _with_gradient(optimizer, looked)
     # A tensor that was never in a module is nobody's lost parameter.
     lost = [p for p, one in enumerate(described) if not one.in_module and not one.unnamed and p not in used]
     if not lost or not looked or not any(s.backwards for _, step in looked for s in step):

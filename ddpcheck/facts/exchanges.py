@@ -1,0 +1,65 @@
+"""Between which ranks tensors go, and which of these may be activations."""
+
+from __future__ import annotations
+
+import math
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging import happens_before
+from ddpcheck.judging.loader_passes import AVERAGING
+from ddpcheck.judging.once_per_world import once_per_world
+from ddpcheck.judging.tensor_kinds import known_shape
+from ddpcheck.judging.world import World
+
+FEW = 4
+"""Elements of a tensor that is a loss or a count."""
+_EMPTY = ("barrier", "monitored_barrier", "new_group", "wait", "join")
+_GIVING = ("gather", "all_to_all", "broadcast", "scatter")
+
+Ranks = frozenset[int]
+
+
+@once_per_world
+def between(world: World) -> list[Ranks]:
+    """Sets of ranks between which more than a few numbers go: of calls that are alike, those of one."""
+    return list(dict.fromkeys(ranks for ranks, op, detail in _calls(world) if not _is_small(op, detail)))
+
+
+@once_per_world
+def activations(world: World) -> list[Ranks]:
+    """Those that give each other tensors as they are once training has begun, without adding them up.
+
+    What FSDP gathers among the ranks that it was given is none of that.
+    """
+    own = {frozenset(one.ranks) for _, one in world.of(ev.Parallelised) if one.how in AVERAGING}
+    begun = {rank.rank: min((step.n for step in rank.of(ev.Step)), default=math.inf) for rank in world}
+    found = {
+        ranks: None
+        for ranks, op, detail in _calls(world, begun)
+        if any(part in op for part in _GIVING) or op in ev.PAIRWISE
+        if "reduce" not in op and not any(ranks <= its for its in own) and not _is_small(op, detail)
+    }
+    return list(found)
+
+
+def _calls(world: World, begun: dict[int, float] | None = None) -> set[tuple[Ranks, str, str]]:
+    found = set()
+    for rank in world:
+        since = begun[rank.rank] if begun is not None else 0
+        for op, group, peer, detail in {
+            (one.op, one.group, one.peer, one.detail) for one in rank.of(ev.Call) if one.n > since
+        }:
+            if op in _EMPTY:
+                continue
+            pair = op in ev.PAIRWISE and peer is not None
+            ranks = (rank.rank, peer) if pair else happens_before.members(group, world.world_size)
+            found.add((frozenset(one for one in ranks if one is not None), op, detail))
+    return found
+
+
+def _is_small(op: str, detail: str) -> bool:
+    """Whether it is over a few numbers, as far as its tensor's shape shows."""
+    if "scatter" in op:  # what it shows is a part
+        return False
+    shape = known_shape(detail)
+    return shape is not None and math.prod(shape) <= FEW

@@ -1,0 +1,222 @@
+"""Which ranks hold copies of a logical tensor, and on what ground: who says so, or what they were seen to compute."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
+from itertools import accumulate, combinations
+from typing import Literal, NamedTuple
+
+from ddpcheck import evidence as ev
+from ddpcheck.facts import logical_tensors, stages
+from ddpcheck.facts.logical_tensors import Held, Tensor
+from ddpcheck.judging import happens_before
+from ddpcheck.judging.once_per_world import once_per_world
+from ddpcheck.judging.values_by_key import by_key
+from ddpcheck.judging.world import Rank, World
+
+Kind = Literal["wrapper", "declared", "beside", "computed", "drawn", "constant", "ignored", "alone"]
+"""Who says so: a wrapper; a mesh, or FSDP; that its model is otherwise sharded among these ranks; the module that has it,
+which read and made the same on all of them; equal values when training began, drawn at random or one number; or nobody
+does, as the program keeps it from the wrapper, or as no other rank has it."""
+
+
+class Holders(NamedTuple):
+    ranks: frozenset[int]
+    kind: Kind
+
+
+Place = tuple[int, int, str]
+"""A rank, its number of a model, and a name in there."""
+
+
+@once_per_world
+def of(world: World) -> dict[int, dict[int, Holders]]:
+    """By the place of a tensor among all, and by rank."""
+    known = _Known(world)
+    found = {}
+    for place, tensor in enumerate(logical_tensors.of(world)):
+        alike = by_key((known.beginning(tensor, rank), rank) for rank in tensor.held)
+        begun = {
+            rank: ranks
+            for each in alike.values()
+            for ranks in known.by_rate(tensor, known.but_for_stages(each))
+            for rank in ranks
+        }
+        found[place] = {rank: _of(known, tensor, held, begun.get(rank, ())) for rank, held in tensor.held.items()}
+    return found
+
+
+def _of(known: _Known, tensor: Tensor, held: Held, alike: Collection[int]) -> Holders:
+    """``alike``: the ranks that began with the same."""
+    rank, layout = held.rank.rank, held.piece.layout
+    own = known.parameter(held)
+    declared = _declared(known, tensor, held)
+    is_part = layout is not None and (tensor.slice or not logical_tensors.slice_of(held.piece))
+    if declared.kind == "declared" and is_part:
+        return declared
+    # Whole models may be wrapped or sharded anew in other groups, which began with the same.
+    ranks = frozenset(alike).union(*(_declared(known, tensor, tensor.held[one]).ranks for one in alike))
+    if known.beginning(tensor, rank) is None or ranks <= declared.ranks:
+        return declared
+    if own is not None and own.ignored:
+        return Holders(ranks, "ignored")
+    if known.computed_alike(tensor, ranks):
+        return Holders(ranks, "computed")
+    return Holders(ranks, "constant" if known.is_constant(tensor, rank) else "drawn")
+
+
+def _declared(known: _Known, tensor: Tensor, held: Held) -> Holders:
+    """Who has copies by a wrapper, FSDP or a mesh."""
+    rank, own, layout = held.rank.rank, known.parameter(held), held.piece.layout
+    if own is not None and own.wrapper is not None and not own.ignored:
+        return Holders(known.groups.get((rank, own.wrapper), frozenset({rank})), "wrapper")
+    if layout is not None and layout.ground == "beside":
+        return Holders(
+            frozenset(tensor.held) & known.sharded.get((rank, held.piece.model), frozenset({rank})), "beside"
+        )
+    if layout is None or layout.ground not in ("DTensor", "FSDP"):
+        return Holders(frozenset({rank}), "alone")
+    if tensor.slice or not logical_tensors.slice_of(held.piece):
+        return Holders(frozenset({rank, *layout.holders}), "declared")
+    return Holders(_among(known, tensor, rank), "declared")
+
+
+def _among(known: _Known, tensor: Tensor, rank: int) -> frozenset[int]:
+    """The ranks between which FSDP or a mesh has divided and copied what a rank has a shard of."""
+    found, new = set[int](), {rank}
+    while new:
+        found |= new
+        new = {other for one in new if one in tensor.held for other in _named(known, tensor.held[one])} - found
+    return frozenset(found)
+
+
+def _named(known: _Known, held: Held) -> set[int]:
+    layout = held.piece.layout
+    if layout is None:
+        return set()
+    return {*layout.among, *layout.holders, *known.meshes.get((held.rank.rank, layout.mesh), ())}
+
+
+class _Known:
+    """What is on record of all ranks' models."""
+
+    def __init__(self, world: World) -> None:
+        self.groups = {
+            (rank.rank, one.wrapper): frozenset(happens_before.members(one.group, world.world_size))
+            for rank, one in world.of(ev.Wrapped)
+        }
+        self.meshes: dict[tuple[int, int | None], tuple[int, ...]] = {
+            (rank.rank, one.mesh): one.ranks for rank, one in world.of(ev.Mesh)
+        }
+        self.parameters: dict[Place, ev.Parameter] = {}
+        self.begun: dict[Place, bytes] = {}
+        """Its digest when training began."""
+        self.rates: dict[Place, bytes] = {}
+        """By what it is stepped first."""
+        self.constants: set[Place] = set()
+        self.sharded: dict[tuple[int, int], frozenset[int]] = {}
+        """By rank and model, the ranks among which some of it is divided."""
+        self.shards: set[Place] = set()
+        """What says of no parameter beside it whose it is."""
+        self.values = {rank.rank: _module_values(rank) for rank in world}
+        self.stages = {frozenset((one.rank, other.rank)) for one, other in stages.pairs(world)}
+        self.stages |= {
+            frozenset((rank.rank, other)) for rank, one in world.of(ev.Parallelised) for other in one.pipeline
+        }
+        for rank, model in world.of(ev.Model):
+            for held in model.held:
+                where = (rank.rank, model.model, held.name)
+                self._add(where, held.digest, held.filled)
+                layout = held.layout
+                if held.buffer or (layout is not None and layout.ground in ("DTensor", "FSDP")):
+                    self.shards.add(where)
+                if layout is not None and layout.sharded:
+                    mesh = self.meshes.get((rank.rank, layout.mesh), ())
+                    before = self.sharded.get(where[:2], frozenset())
+                    self.sharded[where[:2]] = before.union(mesh, layout.among, layout.holders)
+        first: dict[tuple[int, int], ev.Step] = {}
+        for rank, step in world.of(ev.Step):
+            first.setdefault((rank.rank, step.optimizer), step)
+        for rank, described in world.of(ev.Optimizer):
+            begun = first.get((rank.rank, described.optimizer))
+            rates = dict(enumerate(begun.rates if begun is not None else ()))
+            ends = list(accumulate(described.groups))
+            for place, one in enumerate(described.parameters):
+                where = (rank.rank, -1 if one.model is None else one.model, one.path)
+                if one.model is not None and where not in self.parameters:
+                    self.parameters[where] = one
+                    self._add(where, described.values[place * ev.WIDTH : (place + 1) * ev.WIDTH], one.filled)
+                    self.rates[where] = repr(rates.get(bisect_right(ends, place))).encode()
+
+    def parameter(self, held: Held) -> ev.Parameter | None:
+        """As the first optimizer that has it describes it."""
+        return self.parameters.get((held.rank.rank, held.piece.model, held.piece.path))
+
+    def _add(self, where: Place, digest: bytes, filled: bool) -> None:
+        if digest not in (b"", ev.UNSEEN, ev.ABSENT):
+            self.begun[where] = digest
+        if filled:
+            self.constants.add(where)
+
+    def place(self, tensor: Tensor, rank: int) -> Place:
+        """Where a rank has it."""
+        piece = tensor.held[rank].pieces[0]
+        return rank, piece.model, piece.path
+
+    def is_constant(self, tensor: Tensor, rank: int) -> bool:
+        """Whether it began as one number, and nothing was drawn in its module."""
+        where = self.place(tensor, rank)
+        return where in self.constants and not self._drawn[where[:2], _module(where[2])]
+
+    def beginning(self, tensor: Tensor, rank: int) -> tuple[bytes, ...] | None:
+        """What a rank began with; of a constant also what was drawn in its module, which says whose it is."""
+        where = self.place(tensor, rank)
+        if where not in self.begun:
+            return None
+        beside = self._drawn[where[:2], _module(where[2])] if where in self.constants else ()
+        return (self.begun[where], *(self.begun[one] for one in beside))
+
+    def by_rate(self, tensor: Tensor, alike: Collection[int]) -> list[Collection[int]]:
+        """These ranks, apart where they step by other rates at first: members of a search have one each."""
+        each = by_key((rate, rank) for rank in alike if (rate := self.rates.get(self.place(tensor, rank))) is not None)
+        return list(each.values()) if len(each) > 1 else [alike]
+
+    def but_for_stages(self, alike: list[int]) -> Collection[int]:
+        """None of them where one computes what another goes on with: stages may begin with the same."""
+        has_stages = any(frozenset(pair) in self.stages for pair in combinations(alike, 2)) if self.stages else False
+        return () if has_stages else alike
+
+    @cached_property
+    def _drawn(self) -> dict[tuple[tuple[int, int], str], list[Place]]:
+        """By module, what was drawn at random in it."""
+        drawn = sorted(one for one in self.begun if one not in self.constants and one not in self.shards)
+        return by_key(((one[:2], _module(one[2])), one) for one in drawn)
+
+    def computed_alike(self, tensor: Tensor, ranks: Iterable[int]) -> bool:
+        """Whether the module that has it read and made the same on these ranks before the first backward()."""
+        each = []
+        for rank in ranks:
+            _, model, path = self.place(tensor, rank)
+            each.append(self.values[rank].get((model, _module(path))))
+        first = each[0]
+        return first is not None and all(one == first for one in each)
+
+
+def _module(path: str) -> str:
+    return path.rpartition(".")[0]
+
+
+def _module_values(rank: Rank) -> Mapping[tuple[int, str], list[tuple[bytes, bytes]]]:
+    """By model and name of a module: what it read and made in the forwards before the first backward() of the model."""
+    found: dict[tuple[int, str], list[tuple[bytes, bytes]]] = defaultdict(list)
+    for model, records in by_key((one.model, one) for one in rank.of(ev.ModuleValues)).items():
+        first = records[0]
+        for turn, place in enumerate(first.places):
+            value = tuple(side[turn * ev.WIDTH : (turn + 1) * ev.WIDTH] for side in (first.read, first.made))
+            if not {ev.UNSEEN, ev.ABSENT}.isdisjoint(value):
+                continue
+            found[model, first.modules[place]].append((value[0], value[1]))
+    return found

@@ -1,0 +1,262 @@
+"""R2: every rank that contributes to a part of a tensor has a share in what all its holders step on, in each window.
+
+Which share that is does not matter here: none, of a rank, of a backward() call, or of an earlier window again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from ddpcheck.facts.holders import Kind
+from ddpcheck.facts.reductions import Answer, Family, Ranks, Sums
+from ddpcheck.vocabulary.model import CallSite
+
+Pattern = Literal["own", "some", "owner", "one", "skipped", "foreign", "lost", "unequal", "earlier"]
+"""Holders step on their own contributions alone; on those of some of them; one steps for all, on its own alone; one
+has the sum, and the others their own; all are added up at some steps, and not at others; ranks with other values are
+in it; backward() calls are not; they count unequally; the gradient of the step before is."""
+
+Ground = Literal["wrapper", "copies", "declared", "computed", "joined", "dealt", "observed", "constant", "ignored"]
+"""Why it must be complete: DDP is to reduce it; a mesh makes copies of it; FSDP has divided it; its module has read and
+made the same on these ranks; they began with the same numbers, and something else of the model is added up over them, or one
+dataset is dealt out to them; they began with the same numbers, or with one number; nothing does: the program keeps it
+from the wrapper."""
+
+ENOUGH = 3
+"""Windows in which it is so, where one or two may be meant."""
+NEARLY = 0.02
+"""How far apart shares are, over the largest, that count alike."""
+
+
+class Deviation(NamedTuple):
+    """Tensors of a family of optimizers that are treated alike, and not completely."""
+
+    family: Family
+    pattern: Pattern
+    ground: Ground
+    tensors: list[int]
+    holders: list[Ranks]
+    """The ranks that have copies of each other, set by set."""
+    over: list[Ranks]
+    """The ranks whose contributions are added up, set by set."""
+    windows: list[int]
+    """The steps at which it is so."""
+    of: int
+    """The steps at which it is known."""
+    answer: Answer
+    """What the first of the gradients is made of."""
+    line: CallSite | None
+    cause: str = ""
+    """``alone`` where each rank steps on its own; of backward() calls, what became of the gradients between them."""
+
+    @property
+    def names(self) -> list[str]:
+        return list(dict.fromkeys(self.family.tensors[place].path for place in self.tensors))
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(sorted(set().union(*self.holders)))
+
+
+class Completeness(NamedTuple):
+    """What the comparison of a family gave."""
+
+    windows: set[tuple[int, int]]
+    """Those of which the shares of several holders are known: an optimizer's number, and that of its step."""
+    several: set[tuple[int, int]]
+    """Those of which the shares of several backward() calls are."""
+    deviations: list[Deviation]
+
+
+_Seen = dict[Ranks, list[tuple[Sums, Answer]]]
+"""By stepping ranks, what is known of one tensor, in the order of the steps."""
+
+
+def completeness(family: Family) -> Completeness:
+    """Compare who contributes with who has a share."""
+    windows: set[tuple[int, int]] = set()
+    several: set[tuple[int, int]] = set()
+    found: dict[tuple[object, ...], Deviation] = {}
+    for place, seen in _by_tensor(family).items():
+        for deviation in (*_of_ranks(family, place, seen, windows), *_of_backwards(family, place, seen, several)):
+            key = (
+                deviation.pattern,
+                deviation.ground,
+                deviation.cause,
+                tuple(map(tuple, map(sorted, deviation.holders))),
+            )
+            if key in found:
+                found[key].tensors.append(place)
+            else:
+                found[key] = deviation
+    return Completeness(windows, several, list(found.values()))
+
+
+def _by_tensor(family: Family) -> Mapping[int, _Seen]:
+    found: dict[int, _Seen] = defaultdict(lambda: defaultdict(list))
+    for sums in family.windows:
+        for (ranks, place), (number, _) in sums.by.items():
+            found[place][ranks].append((sums, sums.answers[number]))
+    return found
+
+
+# --- the ranks
+
+
+class _Copy(NamedTuple):
+    """What is known of one copy of a tensor."""
+
+    ranks: Ranks
+    """Those that step it between them."""
+    holders: Ranks
+    kind: Kind
+    known: list[tuple[Sums, Answer]]
+    broken: list[tuple[Sums, Answer]]
+    """The windows in which a holder has contributed, and has no share."""
+
+
+def _of_ranks(family: Family, place: int, seen: _Seen, compared: set[tuple[int, int]]) -> Iterator[Deviation]:
+    each: list[_Copy] = []
+    for ranks, known in seen.items():
+        holders, kind = family.holders[place][min(ranks)]
+        if len(holders) < 2:
+            continue
+        compared |= {(family.optimizers[min(ranks)], sums.number) for sums, _ in known}
+        broken = [one for one in known if (one[1].without & holders) - ranks]
+        if known:
+            each.append(_Copy(ranks, holders, kind, known, broken))
+    first = next((one for one in each if one.broken), None)
+    if first is None or family.meets or len({one.kind for one in each}) > 1:
+        return
+    idle = not first.holders <= frozenset[int]().union(*(one.ranks for one in each))
+    # Copies that have parted contribute otherwise, whatever has parted them.
+    is_known = idle or (
+        first.kind == "beside" and not family.are_equal(place, first.holders, family.windows[0], "before")
+    )
+    if not is_known and not any(
+        family.are_equal(place, one.holders, at[0], "before") for one in each for at in one.broken
+    ):
+        return
+    pattern = _pattern(family, place, each)
+    if pattern is None:
+        return
+    over = list(dict.fromkeys(answer.over for one in each for _, answer in one.broken))
+    ground = _ground(family, place, first.kind, [one.holders for one in each])
+    if ground == "dealt" and any(len([its for its in over if ranks & its]) > 1 for ranks in family.between):
+        ground = "observed"
+    cause = "alone" if all(len(ranks) == 1 for ranks in over) else ""
+    sums, answer = first.broken[0]
+    sets = list(dict.fromkeys(one.holders for one in each))
+    yield Deviation(
+        family,
+        pattern,
+        ground,
+        [place],
+        sets,
+        over,
+        sorted({sums.number for one in each for sums, _ in one.broken}),
+        len({sums.number for one in each for sums, _ in one.known}),
+        answer,
+        family.line(min(first.ranks), sums.number),
+        cause,
+    )
+
+
+def _ground(family: Family, place: int, kind: Kind, sets: Sequence[Ranks]) -> Ground:
+    if kind == "declared":
+        return "copies" if family.is_mesh_copy(place) else "declared"
+    if kind in ("wrapper", "computed", "constant", "ignored"):
+        return kind
+    is_joined = kind == "beside" or all(any(holders <= ranks for ranks in family.joined) for holders in sets)
+    if is_joined and not any(holders <= ranks for holders in sets for ranks in family.exchanging):
+        return "joined"
+    return "dealt" if family.dealt is not None else "observed"
+
+
+def _pattern(family: Family, place: int, each: Sequence[_Copy]) -> Pattern | None:
+    """Which it is; None where something else keeps the copies equal, or where it is not lasting."""
+    always = all(len(one.broken) == len(one.known) for one in each)
+    own = all(answer.over <= one.ranks for one in each for _, answer in one.broken)
+    holders = frozenset[int]().union(*(one.holders for one in each))
+    idle = holders - frozenset[int]().union(*(one.ranks for one in each))
+    enough = max(len(one.known) for one in each) >= ENOUGH
+    if idle:
+        is_for_all = always and own and enough and not any(family.tensors[place].held[rank].stepped for rank in idle)
+        return "owner" if is_for_all else None
+    if any(family.are_equal(place, one.holders, sums, "after") for one in each for sums, _ in one.broken):
+        return None
+    if always:
+        if not enough:
+            return None
+        if any(answer.over - one.holders for one in each for _, answer in one.broken):
+            return "foreign"
+        return "own" if own else "some"
+    whole = all(
+        answer.over >= one.holders for one in each for at in one.known if at not in one.broken for answer in at[1:]
+    )
+    if not whole or not own:
+        return None
+    if all(one.broken for one in each):
+        return "skipped"
+    return "one" if all(not one.broken or len(one.broken) == len(one.known) for one in each) else None
+
+
+# --- the backward() calls
+
+
+def _of_backwards(family: Family, place: int, seen: _Seen, compared: set[tuple[int, int]]) -> Iterator[Deviation]:
+    found: dict[Pattern, list[tuple[Ranks, Sums, Answer]]] = defaultdict(list)
+    known = 0
+    for ranks, windows in seen.items():
+        for sums, answer in windows:
+            rank = min(answer.over, default=min(ranks))
+            several = len(_calls(sums, rank)) > 1 and not _has_moved(family, place, sums, rank)
+            known += several
+            if several:
+                compared.add((family.optimizers[min(ranks)], sums.number))
+            if answer.earlier:
+                found["earlier"].append((ranks, sums, answer))
+            elif several and _is_lost(family, sums, answer):
+                found["lost"].append((ranks, sums, answer))
+            elif several and answer.weights and not answer.lost and 1 - min(map(abs, answer.weights)) > NEARLY:
+                found["unequal"].append((ranks, sums, answer))
+    for pattern, its in found.items():
+        numbers = sorted({sums.number for _, sums, _ in its})
+        of = len({sums.number for windows in seen.values() for sums, _ in windows}) if pattern == "earlier" else known
+        lasting = len(its) * 2 > known if pattern == "lost" else True
+        if len(numbers) < ENOUGH or not lasting:
+            continue
+        ranks, sums, answer = its[0]
+        sets = list(dict.fromkeys(ranks for ranks, *_ in its))
+        cause, line = family.between_calls(min(ranks), sums.number) if pattern != "earlier" else ("", None)
+        line = line or family.line(min(ranks), sums.number)
+        yield Deviation(family, pattern, "copies", [place], sets, [answer.over], numbers, of, answer, line, cause)
+
+
+def _calls(sums: Sums, rank: int) -> list[int]:
+    window = sums.ranks.get(rank)
+    return [one.backward for one in window.backwards if one.how == "backward"] if window is not None else []
+
+
+def _is_lost(family: Family, sums: Sums, answer: Answer) -> bool:
+    """Whether a call has no share that nothing else was stepped on."""
+    for rank in answer.over:
+        calls = _calls(sums, rank)
+        if {calls[turn] for turn in answer.lost if turn < len(calls)} - family.used.get(rank, set()):
+            return True
+    return False
+
+
+def _has_moved(family: Family, place: int, sums: Sums, rank: int) -> bool:
+    """Whether something has written to the parameter between the backward() calls of a window."""
+    pieces = {one.piece for one in family.tensors[place].held[rank].pieces}
+    window = sums.ranks[rank]
+    versions = {
+        version
+        for record in window.backwards
+        for piece, version in zip(record.pieces, record.versions, strict=True)
+        if piece in pieces
+    }
+    return len(versions) > 1
