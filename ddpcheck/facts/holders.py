@@ -18,7 +18,7 @@ from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Rank, World
 
 Kind = Literal["wrapper", "declared", "beside", "computed", "drawn", "constant", "ignored", "alone"]
-"""Who says so: a wrapper; a mesh, or FSDP; that its model is otherwise sharded among these ranks; the module that has it,
+"""Who says so: a wrapper; a mesh, or FSDP; that its model is otherwise sharded among these ranks; its module,
 which read and made the same on all of them; equal values when training began, drawn at random or one number; or nobody
 does, as the program keeps it from the wrapper, or as no other rank has it."""
 

@@ -301,6 +301,8 @@ class _Look:
         """By rank, the tensors to which it has contributed anything."""
         self.gradients: dict[int, Numbers] = {}
         """By rank; not a number where there is none."""
+        self.present: dict[int, Bools] = {}
+        """By rank, the tensors of which it has a gradient."""
         for rank, window in windows.items():
             places = {
                 piece.piece: place
@@ -323,6 +325,7 @@ class _Look:
                 if row in window.step.layouts and piece in places
             ]  # such as partial sums
             gradients[~present], gradients[otherwise] = np.nan, np.nan
+            self.present[rank] = present
             self.gradients[rank] = gradients
         self.everybody = frozenset(rank for rank, has in self.has.items() if has.any())
 
@@ -388,6 +391,7 @@ class _Solver:
         self.look, self.ranks, self.places = look, ranks, places
         self.wanted = look.stepped_on(ranks)[places]
         self.size = _sizes(self.wanted)
+        self.absent = np.all([~look.present[rank][places] for rank in ranks], axis=0)
         self.limit = look.tolerance[places]
         candidates = [ranks, *(one for rank in sorted(ranks) for one in look.groups[rank]), look.everybody]
         self.candidates = list(dict.fromkeys(one & look.everybody for one in candidates if one & look.everybody))
@@ -407,7 +411,10 @@ class _Solver:
             else np.zeros(len(self.places), bool)
         )
         for n in range(len(self.places)):
-            if not np.isfinite(self.size[n]):
+            others = frozenset(rank for rank, sizes in self.sizes.items() if sizes[n] > 0)
+            if self.absent[n] and others:
+                self._tell(n, Answer(frozenset(), others))  # the step leaves it as it is, whatever was contributed
+            elif not np.isfinite(self.size[n]):
                 self._tell(n, "no gradient at the step, or one that is not finite")
             elif not self.size[n]:
                 self._tell(n, "nothing but zeros")

@@ -20,9 +20,9 @@ in it; backward() calls are not; they count unequally; the gradient of the step 
 
 Ground = Literal["wrapper", "copies", "declared", "computed", "joined", "dealt", "observed", "constant", "ignored"]
 """Why it must be complete: DDP is to reduce it; a mesh makes copies of it; FSDP has divided it; its module has read and
-made the same on these ranks; they began with the same numbers, and something else of the model is added up over them, or one
-dataset is dealt out to them; they began with the same numbers, or with one number; nothing does: the program keeps it
-from the wrapper."""
+made the same on these ranks; they began with the same numbers, and something else of the model is added up over them,
+or one dataset is dealt out to them; they began with the same numbers, or with one number; nothing says so, as the
+program keeps it from the wrapper."""
 
 ENOUGH = 3
 """Windows in which it is so, where one or two may be meant."""
@@ -116,6 +116,10 @@ class _Copy(NamedTuple):
     broken: list[tuple[Sums, Answer]]
     """The windows in which a holder has contributed, and has no share."""
 
+    @property
+    def is_ever_whole(self) -> bool:
+        return any(answer.over >= self.holders for _, answer in self.known)
+
 
 def _of_ranks(family: Family, place: int, seen: _Seen, compared: set[tuple[int, int]]) -> Iterator[Deviation]:
     each: list[_Copy] = []
@@ -167,12 +171,27 @@ def _of_ranks(family: Family, place: int, seen: _Seen, compared: set[tuple[int, 
 def _ground(family: Family, place: int, kind: Kind, sets: Sequence[Ranks]) -> Ground:
     if kind == "declared":
         return "copies" if family.is_mesh_copy(place) else "declared"
+    if kind == "constant" and all(_are_like_ones_joined(family, place, holders) for holders in sets):
+        return "joined"
     if kind in ("wrapper", "computed", "constant", "ignored"):
         return kind
     is_joined = kind == "beside" or all(any(holders <= ranks for ranks in family.joined) for holders in sets)
     if is_joined and not any(holders <= ranks for holders in sets for ranks in family.exchanging):
         return "joined"
     return "dealt" if family.dealt is not None else "observed"
+
+
+def _are_like_ones_joined(family: Family, place: int, holders: Ranks) -> bool:
+    """Whether other constants of this shape are added up over these ranks."""
+    shape = family.tensors[place].shape
+    return any(
+        family.tensors[other].shape == shape
+        and family.holders[other][min(ranks)].kind == "constant"
+        and sums.answers[number].over >= holders
+        for sums in family.windows
+        for (ranks, other), (number, _) in sums.by.items()
+        if other != place
+    )
 
 
 def _pattern(family: Family, place: int, each: Sequence[_Copy]) -> Pattern | None:
@@ -193,14 +212,12 @@ def _pattern(family: Family, place: int, each: Sequence[_Copy]) -> Pattern | Non
         if any(answer.over - one.holders for one in each for _, answer in one.broken):
             return "foreign"
         return "own" if own else "some"
-    whole = all(
-        answer.over >= one.holders for one in each for at in one.known if at not in one.broken for answer in at[1:]
-    )
-    if not whole or not own:
+    if not own:
         return None
-    if all(one.broken for one in each):
+    if all(one.is_ever_whole for one in each):
         return "skipped"
-    return "one" if all(not one.broken or len(one.broken) == len(one.known) for one in each) else None
+    is_one = all(len(one.broken) == len(one.known) or (one.is_ever_whole and not one.broken) for one in each)
+    return "one" if is_one else None
 
 
 # --- the backward() calls

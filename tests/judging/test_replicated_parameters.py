@@ -254,43 +254,6 @@ def outside(letters, others=0):
     return [wrapped(3), described, stepped(letters), transfers(others=others)]
 
 
-def test_parameters_outside_of_every_wrapper():
-    """They are trained by each rank for itself: unless other tensors went between the ranks, as those of experts do."""
-    assert found(outside("gh"), outside("gi")) == [("reducer-coverage", (0, 1), "error")]
-    assert found(outside("gh", others=3), outside("gi")) == []
-    assert found(outside("gh")[:-1], outside("gi")) == []  # a rank that did not come to its end
-
-
-@pytest.mark.parametrize(("ours", "theirs", "filled", "expected"), [
-    ("vv", "vv", False, "error"),  # copies at first, and then no more: forgotten
-    ("vv", "vw", False, "warning"),  # each rank's own from the beginning
-    ("vv", "vv", True, "warning"),  # zeros are equal without being copies
-])  # fmt: skip
-def test_what_is_outside_of_every_wrapper_may_be_each_ranks_own(ours, theirs, filled, expected):
-    """What began as copies was forgotten; of the rest nobody knows, and no cause is stated as certain."""
-
-    def rank(letters, values):
-        records = outside(letters)
-        described = records[1][1] | {"values": digests(values)}
-        other = ev.Parameter(name="b", kind="float32[4]", wrapper=None, reduced=False, filled=filled)
-        return [
-            records[0],
-            (ev.Optimizer, described | {"parameters": [described["parameters"][0], other]}),
-            *records[2:],
-        ]
-
-    (finding,) = run_findings(world(rank("gh", ours), rank("gi", theirs)), "reducer-coverage")
-    assert finding.severity == expected
-    assert finding.found.endswith("each rank has trained its own") is (expected == "warning")
-    assert ("or because each rank is to own them" in finding.cause) is (expected == "warning")
-
-
-def test_a_parameter_that_the_programs_own_loop_leaves_out():
-    """What it reduces itself at every step is a ground for the rest; it may mean to leave that out."""
-    ranks = [by_hand(letters, first=BOTH[:1]) for letters in ("gh", "gi")]
-    assert found(*ranks) == [("reducer-coverage", (0, 1), "warning")]
-
-
 LOADER = {
     "loader": 0, "site": 6, "dataset": "TensorDataset", "size": 8, "stream": False, "sampler": "DistributedSampler",
     "distributed": True, "replicas": 2, "shuffle": True, "seed": 0, "sampler_drops": False, "batch_size": 4,
@@ -313,14 +276,6 @@ SAVED = save("/one.pt", 9)
 ARRAY, MOVED = file("write", "open", "/w", 9), rename("/w", "/v", 9)
 
 
-def test_ranks_that_train_models_of_their_own():
-    """Shards of one dataset, nothing wrapped, nothing exchanged: said once, and not a word of a wrapper's output."""
-    (finding,) = run_findings(world(shard(0, "gh"), shard(1, "ij")), *OF_STEPS)
-    assert (finding.check, finding.severity, finding.ranks) == ("reducer-coverage", "error", (0, 1))
-    assert finding.found.startswith("2 models that differ after the last step, each trained on the shard of its rank")
-    assert "from the wrapper" not in finding.advice
-
-
 @pytest.mark.parametrize("ranks", [
     [shard(0, "gh"), shard(1, "gh")],  # they came out the same
     [shard(0, "gh", others=1), shard(1, "ij", others=1)],  # something else went between them
@@ -341,25 +296,6 @@ def test_ranks_that_train_models_of_their_own():
 def test_models_of_their_own_that_are_meant(ranks):
     """Whatever brings the ranks together, or shows that they were never meant to be one model."""
     assert "reducer-coverage" not in checks(*ranks)
-
-
-def test_data_that_one_rank_has_prepared_does_not_bring_models_together():
-    """It was written and read before training began."""
-    assert "reducer-coverage" in checks([ARRAY, *shard(0, "gh")], [file("read", "open", "/w", 9), *shard(1, "ij")])
-
-
-def test_a_copy_of_what_torch_has_saved_is_no_exchange():
-    """Both ranks save to one file, and both copy it: no rank takes up what the other has."""
-    copied = file("read", "open", "/one.pt", 9)
-    ranks = [shard(n, own, stepped("gh"), SAVED, copied) for n, own in enumerate(("gh", "ij"))]
-    assert "reducer-coverage" in checks(*ranks)
-
-
-@pytest.mark.parametrize("others", [(), [save("/one.pt", 9)]], ids=["rank 0 saves", "all save the same"])
-def test_one_file_does_not_bring_models_together(others):
-    """What one rank alone saves is its own model, and what all of them save there is that of the last."""
-    ranks = [shard(0, "gh", save("/one.pt", 9)), shard(1, "ij", *others)]
-    assert "reducer-coverage" in checks(*ranks)
 
 
 def test_a_scheduler_that_is_stepped_after_every_micro_batch():

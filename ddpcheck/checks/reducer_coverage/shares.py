@@ -5,9 +5,12 @@ from __future__ import annotations
 from ddpcheck.checks.rows import Words
 from ddpcheck.checks.share_rows import ShareRow
 
-_DIVERGE = "{gradients} of copies to be those of {over} alone, in {steps} of {of} looked at, and the copies to diverge: {names}"
+_DIVERGE = (
+    "{gradients} of copies to be those of {over} alone, in {steps} of {of} looked at, and the copies to diverge: "
+    "{names}"
+)
 _ONE = "ranks that train on shards of one {dataset} to train one model"
-_SEVERAL = "{models} models, of {over}: nothing brings parameters or gradients together beyond these, and they diverge: {names}"
+_SEVERAL = "{models} models, of {over}, which nothing brings together, and which diverge: {names}"
 ROWS = (
     ShareRow(
         rule="partial-gradients",

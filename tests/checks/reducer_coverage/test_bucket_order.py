@@ -16,7 +16,19 @@ def judged(orders, begun=("abc", "abc"), group="world", filled=False):
         tensors = [held(name, value, filled=filled) for name, value in zip("xyz", values, strict=True)]
         bucket = (ev.BucketOrder, {"group": group, "number": 3, "site": 17, "model": 0, "paths": list(names)})
         first = optimizer(4, dict.fromkeys("xyz"), values)
-        ranks.append([model(8, *tensors), *([bucket] if names else []), first, stepped(9, 0, "ggg")])
+        pieces = [
+            ev.Piece(piece=n, model=0, path=name, dtype="float32", shape=(64,), sizes=(64,), offset=(0,))
+            for n, name in enumerate("xyz")
+        ]
+        ranks.append(
+            [
+                model(8, *tensors),
+                (ev.Pieces, {"pieces": pieces}),
+                *([bucket] if names else []),
+                first,
+                stepped(9, 0, "ggg"),
+            ]
+        )
     return [one for one in judge(world(*ranks, world_size=len(orders))).findings if "bucket" in one.expected]
 
 

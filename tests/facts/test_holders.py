@@ -1,0 +1,105 @@
+"""Who holds copies of what, and on what ground, from evidence that is written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ddpcheck import evidence as ev
+from ddpcheck.facts import holders, logical_tensors
+from ddpcheck.facts.holders import Holders
+from ddpcheck.judging.world import World
+from tests.facts.trained import own, trained
+from tests.judging.sharded_models import held, layout, mesh, model
+from tests.judging.written import Made, step
+
+BOTH = frozenset({0, 1})
+
+
+def of(given: World, path: str = "a.w") -> Holders:
+    """Those of what rank 0 has."""
+    each = logical_tensors.of(given)
+    return next(holders.of(given)[place][0] for place, one in enumerate(each) if one.path == path and 0 in one.held)
+
+
+def test_equal_beginnings_are_observed():
+    assert of(trained({"a.w": own})) == Holders(BOTH, "drawn")
+
+
+def test_other_beginnings_are_each_ranks_own():
+    assert of(trained({"a.w": own}, began=lambda rank, name: f"{name}{rank}")) == Holders(frozenset({0}), "alone")
+
+
+def test_a_constant_is_whose_what_was_drawn_in_its_module_is():
+    alike = trained({"a.w": own, "a.b": own}, filled=["a.b"])
+    assert of(alike, "a.b") == Holders(BOTH, "drawn")
+    apart = trained(
+        {"a.w": own, "a.b": own}, filled=["a.b"], began=lambda rank, name: name + str(rank) * (name == "a.w")
+    )
+    assert of(apart, "a.b") == Holders(frozenset({0}), "alone")
+
+
+def test_a_constant_alone_in_its_module_says_nothing():
+    assert of(trained({"a.w": own}, filled=["a.w"])) == Holders(BOTH, "constant")
+
+
+def test_a_module_that_reads_and_makes_the_same_is_computed_alike():
+    def values(_: int, step: int) -> list[tuple[str, str, str]]:
+        return [("a", f"in{step}", f"out{step}")]
+
+    assert of(trained({"a.w": own}, filled=["a.w"], values=values)) == Holders(BOTH, "computed")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        lambda rank, step: [("a", f"in{step}", f"out{step}.{rank}")],
+        lambda rank, step: [("a", f"in{step}.{rank}", f"out{step}")],
+        lambda rank, step: [("b", f"in{step}", f"out{step}")],
+        lambda rank, step: [("a", f"in{step}", f"out{step}")] if rank else [],
+    ],
+)
+def test_nothing_less_is(values: Callable[[int, int], list[tuple[str, str, str]]]):
+    assert of(trained({"a.w": own}, values=values)).kind == "drawn"
+
+
+def test_members_of_a_search_have_rates_of_their_own():
+    def before(rank: int) -> list[Made]:
+
+        return [step(9, number=0, rates=[0.1 * (rank + 1)])]
+
+    assert of(trained({"a.w": own}, more=before)) == Holders(frozenset({0}), "alone")
+
+
+def test_stages_that_begin_alike_are_none():
+    def stage(rank: int) -> list[Made]:
+        given = {"how": "PipelineStage", "site": 2, "stage": rank, "stages": 2, "pipeline": (0, 1)}
+        return [(ev.Parallelised, given)]
+
+    assert of(trained({"a.w": own}, more=stage)) == Holders(frozenset({0}), "alone")
+
+
+def test_a_mesh_says_so():
+    given = trained({"a.w": own}, layout=lambda rank: layout(rank, [2], ["R"]), more=lambda _: [mesh([2])])
+    assert of(given) == Holders(BOTH, "declared")
+
+
+def test_what_stands_beside_shards_belongs_to_their_ranks():
+    """Also where each rank has drawn its own."""
+    shards = {
+        0: ev.Layout(ground="DTensor", shape=(64,), mesh=0, placements=("S0",), holders=(0,), local=(32,)),
+        1: ev.Layout(ground="DTensor", shape=(64,), mesh=0, placements=("S0",), holders=(1,), local=(32,)),
+    }
+
+    def other(rank: int) -> list[Made]:
+
+        return [mesh([2]), model(2, held("c.w", layout=shards[rank]))]
+
+    given = trained(
+        {"a.w": own},
+        layout=lambda _: ev.Layout(ground="beside"),
+        began=lambda rank, name: f"{name}{rank}",
+        more=other,
+    )
+    assert of(given) == Holders(BOTH, "beside")

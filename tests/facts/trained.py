@@ -1,0 +1,154 @@
+"""Evidence of ranks that train, written by hand: what each backward() has contributed, and what steps were made on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpcheck import evidence as ev
+from ddpcheck.evidence.sketches import NUMBERS, packed
+from ddpcheck.judging.world import World
+from tests.judging.sharded_models import digest, held, model, optimizer
+from tests.judging.written import Made, step, world
+
+Vector = NDArray[np.float64]
+Contributed = Mapping[tuple[int, int], Vector]
+"""By rank and backward(), what was contributed to one tensor."""
+Stepped = Callable[[int, str, Contributed, Vector | None], Vector | None]
+"""What a rank steps on: its number, the tensor, the contributions, and what it stepped on before; None of nothing."""
+
+STEP_LINE = 9
+
+
+def own(rank: int, _: str, of: Contributed, __: Vector | None) -> Vector:
+    """The sum of what the rank itself has contributed."""
+    return np.sum([one for (other, _), one in of.items() if other == rank], axis=0)
+
+
+def mean(_: int, __: str, of: Contributed, ___: Vector | None) -> Vector:
+    """The mean over all ranks."""
+    return np.sum(list(of.values()), axis=0) / (max(rank for rank, _ in of) + 1)
+
+
+def among(*groups: Sequence[int]) -> Stepped:
+    """The mean over the group of each rank."""
+
+    def stepped(rank: int, _: str, of: Contributed, __: Vector | None) -> Vector:
+        group = next(one for one in groups if rank in one)
+        return np.sum([one for (other, _), one in of.items() if other in group], axis=0) / len(group)
+
+    return stepped
+
+
+def trained(
+    stepped: Mapping[str, Stepped],
+    *,
+    ranks: int = 2,
+    calls: int = 1,
+    steps: int = 4,
+    began: Callable[[int, str], str] = lambda _, name: name,
+    filled: Sequence[str] = (),
+    parts: bool = True,
+    moved: bool = False,
+    contributed: Callable[[int, int, int, str], Vector] | None = None,
+    more: Callable[[int], list[Made]] = lambda _: [],
+    after: Callable[[int], list[Made]] = lambda _: [],
+    owners: Mapping[str, int] | None = None,
+    piece: Mapping[str, Any] | None = None,
+    layout: Callable[[int], ev.Layout | None] = lambda _: None,
+    elements: int = 64,
+    values: Callable[[int, int], Sequence[tuple[str, str, str]]] | None = None,
+) -> World:
+    """Ranks that train tensors of these names for some steps.
+
+    ``parts``: the copies differ after the first step. ``moved``: something writes to them between steps. ``owners``:
+    the only rank that steps a tensor. ``more`` and ``after``: what is on record before and after.
+    ``values``: by rank and step, the name of a module, and what it has read and made.
+    """
+    draw = np.random.default_rng(3)
+    drawn = {
+        (number, rank, call, name): draw.normal(size=NUMBERS)
+        for number in range(steps)
+        for rank in range(ranks)
+        for call in range(calls)
+        for name in stepped
+    }
+    if contributed is not None:
+        drawn = {key: contributed(*key) for key in drawn}
+    before: dict[tuple[int, str], Vector] = {}
+    records: list[list[Made]] = []
+    for rank in range(ranks):
+        mine = [name for name in stepped if owners is None or owners.get(name, rank) == rank]
+        at = {name: place for place, name in enumerate(mine)}
+        pieces = [
+            ev.Piece(
+                piece=n, model=0, path=name, shape=(elements,), sizes=(elements,), offset=(0,),
+                layout=layout(rank), **{"dtype": "float32", **(piece or {})},
+            )
+            for n, name in enumerate(stepped)
+        ]  # fmt: skip
+        numbers = {name: n for n, name in enumerate(stepped)}
+        each = [held(name, began(rank, name), filled=name in filled, layout=layout(rank)) for name in stepped]
+        made: list[Made] = [
+            *more(rank),
+            model(2, *each),
+            (ev.Pieces, {"pieces": pieces}),
+            optimizer(
+                3, {name: layout(rank) for name in mine}, [began(rank, name) for name in mine], groups=[len(mine)]
+            ),
+        ]
+
+        def noted(moment: str, number: int, of: Mapping[str, Vector | None], words: Mapping[str, str]) -> Made:
+            there = [name for name in of if of[name] is not None]
+            on_entry = moment != "W"
+            return ev.Values, {
+                "at_moment": moment,
+                "optimizer": 0 if on_entry else None,
+                "number": number,
+                "backwards": (number + 1) * calls,
+                "since": (number * calls, number),
+                "pieces": [numbers[name] for name in there],  # noqa: B023
+                "places": [at[name] if on_entry else -1 for name in there],  # noqa: B023
+                "digests": b"".join(digest(words[name]) for name in there),
+                "sketches": packed([of[name] for name in there]),
+            }
+
+        for number in range(steps):
+            tag = "" if number == 0 else f"{number}.{rank}" if parts else str(number)
+            words = {name: began(rank, name)[:3] + tag for name in stepped}
+            ends = {
+                name: began(rank, name)[:3] + (f"{number + 1}.{rank}" if parts else str(number + 1)) for name in mine
+            }
+            made.append(noted("W", number, {name: np.ones(NUMBERS) for name in stepped}, words))
+            made += [
+                (ev.ModuleValues, {"model": 0, "backward": number * calls + 1, "places": [0], "modules": [name],
+                                   "read": digest(read), "made": digest(put)})
+                for name, read, put in (values(rank, number) if values is not None else ())
+            ]  # fmt: skip
+            made += [
+                (ev.Contributions, {
+                    "backward": number * calls + call + 1, "site": 7, "how": "backward",
+                    "pieces": list(numbers.values()),
+                    "sketches": packed([drawn[number, rank, call, name] for name in stepped]),
+                    "whole": [False] * len(numbers), "versions": [0] * len(numbers),
+                })
+                for call in range(calls)
+            ]  # fmt: skip
+            gradients: dict[str, Vector | None] = {}
+            for name in mine:
+                of = {
+                    (other, call): drawn[number, other, call, name] for other in range(ranks) for call in range(calls)
+                }
+                gradients[name] = stepped[name](rank, name, of, before.get((rank, name)))
+                if (found := gradients[name]) is not None:
+                    before[rank, name] = found
+            made.append(noted("G", number, gradients, dict.fromkeys(mine, f"g{number}.{rank}")))
+            made.append(noted("U", number, {name: np.ones(NUMBERS) for name in mine}, ends))
+            made.append(step(STEP_LINE, number=number, rates=[0.1]))
+            if number:
+                made.append((ev.MovedBetween, {"optimizer": 0, "number": number, "moved": [0] if moved else []}))
+        records.append([*made, *after(rank)])
+    return world(*records)

@@ -1,0 +1,181 @@
+"""Who has no share in what is stepped on, from evidence that is written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ddpcheck.facts import reductions
+from ddpcheck.judging.world import World
+from ddpcheck.relations.complete import Completeness, Deviation, completeness
+from tests.facts.trained import Contributed, Stepped, Vector, among, mean, own, trained
+from tests.judging.written import Made, call
+
+
+def complete(given: World) -> Completeness:
+    (family,) = reductions.of(given)
+    return completeness(family)
+
+
+def deviation(stepped: Mapping[str, Stepped], **more: Any) -> Deviation:
+    (found,) = complete(trained(stepped, **more)).deviations
+    return found
+
+
+def last(_: int, __: str, of: Contributed, ___: Vector | None) -> Vector:
+    """What the last of the backward() calls has contributed."""
+    most = max(call for _, call in of)
+    return np.sum([one for (_, call), one in of.items() if call == most], axis=0) / 2
+
+
+def alike(_: int, step: int) -> list[tuple[str, str, str]]:
+    return [("a", f"in{step}", f"out{step}")]
+
+
+def test_what_is_added_up_over_all_holders_is_complete():
+    found = complete(trained({"a.w": mean}, parts=False))
+    assert not found.deviations
+    assert found.windows == {(0, number) for number in range(4)}
+
+
+def test_what_is_left_out_of_what_adds_up_all_else():
+    found = deviation({"a.w": own, "b.w": mean})
+    assert (found.pattern, found.ground, found.names, found.ranks) == ("own", "joined", ["a.w"], (0, 1))
+    assert (found.windows, found.of, found.cause) == ([0, 1, 2, 3], 4, "alone")
+    assert found.line is not None
+    assert found.line.line == 9
+
+
+def test_copies_that_nothing_adds_up_are_observed():
+    assert deviation({"a.w": own}).ground == "observed"
+
+
+def test_a_constant_is_observed_the_less():
+    assert deviation({"a.w": own, "b.w": mean}, filled=["a.w"]).ground == "constant"
+
+
+def test_what_is_computed_alike_and_differs_is_partial():
+    found = deviation({"a.w": own}, filled=["a.w"], values=alike)
+    assert (found.pattern, found.ground) == ("own", "computed")
+
+
+def test_activations_that_ranks_give_each_other_leave_open_whose_samples_count():
+    def exchanges(_: int) -> list[Made]:
+        return []
+
+    def late(_: int) -> list[Made]:
+        return [call(0, 5, op="all_to_all_single", detail="float32 (64, 8)")]
+
+    assert deviation({"a.w": own, "b.w": mean}, more=exchanges).ground == "joined"
+    assert deviation({"a.w": own, "b.w": mean}, after=late).ground == "observed"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"moved": True},  # they meet between steps
+        {"parts": False},  # or within the step
+        {"began": lambda rank, name: f"{name}{rank}"},  # each rank's own
+        {"steps": 2},  # too seldom to be the way in which a program steps
+    ],
+)
+def test_what_is_no_copy_or_meets_otherwise_is_none(more: dict[str, Any]):
+    assert not complete(trained({"a.w": own, "b.w": mean}, **more)).deviations
+
+
+def test_copies_that_have_parted_before_contribute_otherwise():
+    """Their first gradients are equal: what parts them is not this."""
+    draw = np.random.default_rng(7)
+    equal = draw.normal(size=8)
+
+    def contributed(number: int, rank: int, _: int, __: str) -> Vector:
+        return equal if number == 0 else np.random.default_rng(10 * number + rank).normal(size=8)
+
+    assert not complete(trained({"a.w": own}, contributed=contributed)).deviations
+
+
+def test_groups_that_leave_out_other_holders():
+    found = deviation({"a.w": among((0, 1), (2, 3)), "b.w": mean}, ranks=4)
+    assert (found.pattern, found.ground) == ("some", "joined")
+    assert set(found.over) == {frozenset({0, 1}), frozenset({2, 3})}
+
+
+def test_groups_across_those_with_copies():
+    def began(rank: int, name: str) -> str:
+        return f"{name}{rank % 2}"
+
+    found = deviation({"a.w": among((0, 1), (2, 3))}, ranks=4, began=began)
+    assert (found.pattern, set(found.holders)) == ("foreign", {frozenset({0, 2}), frozenset({1, 3})})
+
+
+def test_an_owner_that_steps_on_its_own_for_all():
+    found = deviation({"a.w": own}, owners={"a.w": 0})
+    assert (found.pattern, found.over) == ("owner", [frozenset({0})])
+    assert not complete(trained({"a.w": mean}, owners={"a.w": 0})).deviations
+
+
+def test_a_sum_that_one_rank_alone_gets():
+    def to_first(rank: int, name: str, of: Contributed, before: Vector | None) -> Vector:
+        return (own if rank else mean)(rank, name, of, before)
+
+    found = deviation({"a.w": to_first, "b.w": mean})
+    assert (found.pattern, found.over) == ("one", [frozenset({1})])
+
+
+def test_steps_without_the_reduction():
+    def seldom(rank: int, name: str, of: Contributed, before: Vector | None) -> Vector:
+        turns[rank] = turns.get(rank, 0) + 1
+        return (own if turns[rank] % 2 else mean)(rank, name, of, before)
+
+    turns: dict[int, int] = {}
+    found = deviation({"a.w": seldom, "b.w": mean}, steps=6)
+    assert (found.pattern, found.windows, found.of) == ("skipped", [0, 2, 4], 6)
+
+
+def test_steps_on_what_one_rank_alone_has():
+    """A part that only some batches use is left out of the reduction where a rank has no gradient of it."""
+
+    def contributed(number: int, rank: int, _: int, name: str) -> Vector:
+        is_used = number % 2 or not rank or name == "b.w"
+        return np.random.default_rng(100 * number + rank).normal(size=8) if is_used else np.zeros(8)
+
+    def common(rank: int, name: str, of: Contributed, before: Vector | None) -> Vector | None:
+        used = [one for (_, _), one in of.items() if one.any()]
+        return mean(rank, name, of, before) if len(used) > 1 else used[0] if not rank else None
+
+    found = deviation({"a.w": common, "b.w": mean}, contributed=contributed, steps=6)
+    assert (found.pattern, found.windows, found.of) == ("skipped", [0, 2, 4], 6)
+
+
+def test_backwards_that_do_not_count():
+    found = deviation({"a.w": last}, calls=3, parts=False)
+    assert (found.pattern, found.answer.lost, len(found.windows)) == ("lost", frozenset({0, 1}), 4)
+    assert not complete(trained({"a.w": mean}, calls=3, parts=False)).deviations
+
+
+def test_a_backward_that_something_else_is_stepped_on_counts():
+    """As that of a generator's loss, which reaches its discriminator, too."""
+
+    def first(_: int, __: str, of: Contributed, ___: Vector | None) -> Vector:
+        return np.sum([one for (_, call), one in of.items() if call == 0], axis=0) / 2
+
+    assert not complete(trained({"a.w": last, "b.w": first}, calls=2, parts=False)).deviations
+
+
+def test_backwards_that_count_unequally():
+    def halved(_: int, __: str, of: Contributed, ___: Vector | None) -> Vector:
+        return np.sum([one * 0.5 ** (1 - call) for (_, call), one in of.items()], axis=0) / 2
+
+    found = deviation({"a.w": halved}, calls=2, parts=False)
+    assert (found.pattern, found.answer.weights) == ("unequal", (0.5, 1.0))
+
+
+def test_what_nobody_zeroes():
+    def kept(rank: int, name: str, of: Contributed, before: Vector | None) -> Vector:
+        return mean(rank, name, of, None) + (0 if before is None else before)
+
+    found = deviation({"a.w": kept}, parts=False, steps=6)
+    assert (found.pattern, found.answer.earlier) == ("earlier", 1.0)
