@@ -29,7 +29,7 @@ def between(world: World) -> list[Ranks]:
 def activations(world: World) -> list[Ranks]:
     """Those that give each other tensors as they are once training has begun, without adding them up.
 
-    What FSDP gathers among the ranks that it was given is none of that.
+    What FSDP gathers among the ranks that it was given is none of that, nor are objects.
     """
     own = {frozenset(one.ranks) for _, one in world.of(ev.Parallelised) if one.how in AVERAGING}
     begun = {rank.rank: min((step.n for step in rank.of(ev.Step)), default=math.inf) for rank in world}
@@ -37,7 +37,10 @@ def activations(world: World) -> list[Ranks]:
         ranks: None
         for ranks, op, detail in _calls(world, begun)
         if any(part in op for part in _GIVING) or op in ev.PAIRWISE
-        if "reduce" not in op and not any(ranks <= its for its in own) and not _is_small(op, detail)
+        if "reduce" not in op
+        and "object" not in op
+        and not any(ranks <= its for its in own)
+        and not _is_small(op, detail)
     }
     return list(found)
 
