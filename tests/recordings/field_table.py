@@ -253,6 +253,7 @@ FIELDS: dict[str, dict[str, Action]] = {
     "Optimizer": {"kind": kind},
     "Contributions": {"how": fact},
     "Modes": {"modules": name, "parameters": name},
+    "ModuleValues": {"modules": name},
     "Piece": {"path": name, "dtype": fact},
     "Values": {"at_moment": fact},
     "Parameter": {"name": name, "kind": fact, "unseen": kind, "path": name},

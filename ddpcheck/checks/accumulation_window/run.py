@@ -97,12 +97,14 @@ ROWS = (
 def judge(world: World) -> Judged:
     """Work out by how much each backward() counts in a step, and follow what is switched off or stepped too often."""
     shares = read_shares(reductions.of(world), ROWS)
-    findings = list(shares.findings)
+    findings: list[Finding] = []
+    for finding in shares.findings:
+        _add(findings, finding)
     for rank in world:
         for optimizer, windows in declared.by_optimizer(rank).items():
             for part in (_stepped, _overwritten, _unreduced):
-                for finding in part(rank, optimizer, windows):
-                    _add(findings, finding)
+                for one in part(rank, optimizer, windows):
+                    _add(findings, one)
     own = max((one.count for one in findings if one.rule != STEPPED), default=0)
     checked, made = step_alignment.coverage(world, shares.several, own)
     checked = max(checked, own)
