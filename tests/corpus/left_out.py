@@ -70,7 +70,7 @@ _LOGGED = "a number that is logged, and nothing else (metric-oracle): only one p
 _MESH_NAMES = "an advisory: the names of a mesh's dimensions"
 
 _WORLD_SIZE = "an advisory: that the loss is scaled by the number of ranks is read in the names of variables"
-_NORMS = "an advisory: that a parameter is of a norm, which all parts of a layer share, is read in its name"
+_NORMS = "an advisory: norms that began as one number, and nothing says that the ranks hold copies of them"
 _WINDOW = "an advisory: that a step takes several micro-batches is read in the name of what the loss is divided by"
 
 MISSED: dict[str, str] = {
@@ -88,14 +88,13 @@ MISSED: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "p01_norm_mark_lost",
             "p03_hooks_before_engine",
-            "p04_norms_of_pipeline_stages",
             "p05_reduced_only_with_overlap",
             "p12_query_norm_of_local_heads",
         ),
         _NORMS,
     ),
+    "p04_norms_of_pipeline_stages": "which ranks of a pipeline hold the same stage, nobody says",
     **dict.fromkeys(("p11_gathered_tokens_sliced_back", "p17_key_norm_before_exchange"), _ONE_MODEL),
     "s05_raw_shards_of_shared_table": "the shards are stepped, and plain tensors that the program deals out itself: "
     "that a part of each is of one table, nobody says",
