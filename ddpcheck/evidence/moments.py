@@ -127,7 +127,7 @@ class Modes(Record, frozen=True, kw_only=True):
 
 
 class ModuleValues(Record, frozen=True, kw_only=True):
-    """What modules with parameters of their own read and made in the forwards before a backward().
+    """What modules with parameters of their own read and made in the forwards before a model's first backward().
 
     Of models of which no wrapper and no layout says how their parameters lie on ranks.
     """
@@ -144,5 +144,5 @@ class ModuleValues(Record, frozen=True, kw_only=True):
     """Digests, side by side: of the first tensor that each was given."""
     made: bytes
     """Of the first tensor that each has returned."""
-    modules: list[str] = msgspec.field(default_factory=list)
-    """The names of the modules, where they are not those of the model's record before."""
+    modules: list[str]
+    """The names of the modules."""

@@ -27,8 +27,8 @@ class _Mode(NamedTuple):
 
 
 _since_backward: dict[int, _Mode] = {}
-_written: dict[int, tuple[list[str], list[str]]] = {}
-"""By model, the names in its last record."""
+_written: dict[int, tuple[recorder.Recorder, list[str], list[str]]] = {}
+"""By model, the file of its last record, and the names in it."""
 
 
 def note(model: int, module: torch.nn.Module) -> None:
@@ -49,7 +49,7 @@ def _flags(values: Iterable[Any]) -> bytes:
 def write(writer: recorder.Recorder, backward: int) -> None:
     """A backward() begins: write down the modes of the forwards before it."""
     for model, mode in _since_backward.items():
-        names = mode.modules, mode.parameters
+        names = writer, mode.modules, mode.parameters
         known = _written.get(model) == names
         size = len(mode.training) + len(mode.trained) + BYTES
         if size + (0 if known else sum(map(len, (*mode.modules, *mode.parameters)))) > writer.room(Modes) / 2:

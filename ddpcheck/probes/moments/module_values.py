@@ -1,10 +1,11 @@
-"""What the modules of a model read and made in a forward that is looked at: equal on ranks that compute the same."""
+"""What the modules of a model read and made before its first backward(): equal on ranks that compute the same."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from functools import partial
-from itertools import islice
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -16,14 +17,16 @@ from ddpcheck.probes.moments import unsharded
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder
 from ddpcheck.probes.recording.patching import safely
-from ddpcheck.probes.recording.shapes import tensors
 from ddpcheck.probes.recording.unwatchable_moments import asleep, is_tracing
 
 MOST = 4096
 """Calls before one backward() that are looked at."""
+DEEPEST = 3
+"""Containers in each other."""
 
 
 class _Call(NamedTuple):
+    model: _Model
     place: int
     values: list[Any]
     """The digests of what it has read, and of what it has made."""
@@ -35,18 +38,20 @@ class _Model:
     def __init__(self, modules: list[str]) -> None:
         self.modules = modules
         self.calls: list[_Call] = []
+        self.running: set[int] = set()
+        """Places of modules that are being called: what one calls of itself is part of its call."""
 
 
 LOOKED_AT: dict[int, tuple[_Model, int]] = {}
 """By the id of a module whose calls are looked at now: its model, and its place there."""
 _models: dict[int, _Model] = {}
-_written: dict[int, list[str]] = {}
-"""By model, the names in its last record."""
+_written: WeakKeyDictionary[recorder.Recorder, set[int]] = WeakKeyDictionary()
+"""By the file, the models of which it has been told."""
 
 
-def begin(model: int, root: torch.nn.Module) -> None:
-    """A forward of a model begins, and is looked at."""
-    if model in _models or not any(map(_is_anybodys, root.parameters())):
+def begin(writer: recorder.Recorder, model: int, root: torch.nn.Module) -> None:
+    """A forward of a model begins: the first time, it is looked at."""
+    if model in _models or model in _written.get(writer, ()) or not any(map(_is_anybodys, root.parameters())):
         return
     named = [(name, one) for name, one in root.named_modules() if one is not root and _has_parameters(one)]
     _models[model] = found = _Model([name for name, _ in named])
@@ -74,40 +79,55 @@ def reads(module: Any, args: Any, kwargs: Any) -> _Call | None:
     if known is None or asleep() or is_tracing():
         return None
     model, place = known
-    if len(model.calls) >= MOST or not torch.is_grad_enabled():
+    if place in model.running or len(model.calls) >= MOST or not torch.is_grad_enabled():
         return None
-    call = _Call(place, [])
+    model.running.add(place)
+    call = _Call(model, place, [])
     model.calls.append(call)
-    safely(_add, call, [args, kwargs])
+    safely(_add, call, (args, kwargs))
     return call
 
 
 def makes(call: _Call, result: Any) -> None:
     """It has returned this."""
     safely(_add, call, result)
+    call.model.running.discard(call.place)
 
 
 def _add(call: _Call, value: Any) -> None:
     with recorder.silence(), torch.no_grad():
-        call.values.append(fast_digests.queued(islice(tensors(value), 1)))
+        tensor = _first(value)
+        if tensor is not None:
+            call.values.append(fast_digests.queued([tensor]))
+
+
+def _first(value: Any, depth: int = 0) -> torch.Tensor | None:
+    """The first tensor in Python's own containers: a class of the program's is asked for nothing."""
+    if isinstance(value, torch.Tensor):
+        return value
+    kind = type(value)
+    if depth < DEEPEST and kind in (tuple, list, dict, OrderedDict):
+        for one in dict.values(value) if issubclass(kind, dict) else value:
+            if (found := _first(one, depth + 1)) is not None:
+                return found
+    return None
 
 
 def write(writer: recorder.Recorder, backward: int) -> None:
     """A backward() begins: write down what the forwards before it have read and made."""
     for number, model in _models.items():
         calls = [one for one in model.calls if len(one.values) == 2]
-        known = _written.get(number) == model.modules
-        size = len(calls) * (2 * WIDTH + 2) + (0 if known else sum(map(len, model.modules)))
+        size = len(calls) * (2 * WIDTH + 2) + sum(map(len, model.modules))
         if not calls or size > writer.room(ModuleValues) / 2:
             continue
-        _written[number] = model.modules
+        _written.setdefault(writer, set()).add(number)
         record = partial(
             ModuleValues,
             **writer.next(),
             model=number,
             backward=backward,
             places=[one.place for one in calls],
-            modules=[] if known else model.modules,
+            modules=model.modules,
         )
         each = [Derived(_side_by_side, *(one.values[turn] for one in calls)) for turn in (0, 1)]
         later_records.write(writer, record, read=each[0], made=each[1])

@@ -151,7 +151,7 @@ def _forward(module: Any, _: int) -> None:
     if not gradient_events.is_within_backward():  # what is recomputed runs as it ran before
         with _timed():
             forward_modes.note(number, inner)
-            module_values.begin(number, inner)
+            module_values.begin(writer, number, inner)
     each = map(unsharded.sharded, inner.parameters())
     with _timed():
         parameters = [p for p in each if p.requires_grad and id(p) not in _Windows.read]

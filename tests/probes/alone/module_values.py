@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from ddpcheck import evidence as ev
-from ddpcheck.probes.moments import flat_parameters, module_values, windows
+from ddpcheck.probes.moments import flat_parameters, module_values
 from tests.probes.alone.moments import _from_the_start as _from_the_start
 
 
 @pytest.fixture(autouse=True)
 def _nothing_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(module_values, "_written", {})
+    monkeypatch.setattr(module_values, "_written", type(module_values._written)())
     module_values.forget()
     yield
     module_values.forget()
@@ -58,17 +58,48 @@ def test_modules_with_parameters_are_looked_at_in_their_order(recorded):
     assert first[0][2] != first[1][1]
 
 
-def test_each_backward_has_its_own(recorded):
-    trained(net(), micro=2)
-    one, other = calls(recorded)
-    assert [name for name, _, _ in one] == [name for name, _, _ in other]
-    assert one != other
-
-
-def test_the_first_windows_alone_and_then_some(recorded):
-    trained(net(), steps=windows.FIRST + 1)
-    assert len(calls(recorded)) == windows.FIRST + 1
+def test_the_first_backward_alone(recorded):
+    trained(net(), steps=3, micro=2)
+    assert len(calls(recorded)) == 1
     assert not module_values.LOOKED_AT
+
+
+def test_each_model_and_each_file_has_its_own(recorded, monkeypatch):
+    trained(net())
+    trained(net())
+    assert len(calls(recorded)) == 2
+    monkeypatch.setattr(module_values, "_written", type(module_values._written)())  # as of another file
+    model = net()
+    trained(model)
+    assert all(one.modules for one in recorded(ev.ModuleValues))
+
+
+class Lazy(dict):  # type: ignore[type-arg]
+    """Computes what it is asked for, once."""
+
+    def values(self) -> Any:
+        raise AssertionError("nobody asks")
+
+    def __iter__(self) -> Any:
+        raise AssertionError("nobody asks")
+
+
+def test_what_a_class_of_the_programs_holds_is_not_asked_for(recorded):
+    class Made(nn.Linear):
+        def forward(self, input: torch.Tensor) -> Any:
+            return Lazy(value=super().forward(input))
+
+    class Around(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.made, self.head = Made(4, 3), nn.Linear(3, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.made(x)["value"])
+
+    trained(Around())
+    (first,) = calls(recorded)
+    assert [name for name, _, _ in first] == ["head"]
 
 
 def test_evaluation_is_no_forward_of_a_window(recorded):
