@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence.sketches import NUMBERS
-from ddpcheck.facts import deals, exchanges, holders, logical_tensors, moments, sketches
-from ddpcheck.facts.holders import Holders
+from ddpcheck.facts import copies, deals, exchanges, logical_tensors, moments, sketches
+from ddpcheck.facts.copies import Holders
 from ddpcheck.facts.logical_tensors import Tensor
 from ddpcheck.facts.sketches import Numbers
 from ddpcheck.judging import happens_before, step_alignment
@@ -45,6 +45,8 @@ MOST = 4
 
 MOST_PARTS = 64
 """Contributions of one window whose shares are asked for one by one."""
+
+NO_SUM = "no sum of contributions fits"
 
 Ranks = frozenset[int]
 Bools = NDArray[np.bool_]
@@ -77,13 +79,20 @@ class Sums(NamedTuple):
     """The same, for what is not known: why."""
     ranks: dict[int, moments.Window]
     """By rank, what was looked at."""
+    calls: dict[int, list[int]]
+    """By rank, its backward() calls, by number."""
+    sites: dict[int, list[int]]
+    """Their lines."""
+    moved: set[int]
+    """The ranks on which something has written to a parameter between these."""
 
     def used(self) -> Iterator[tuple[int, set[int]]]:
-        """By rank, the backward() calls that went into some gradient."""
+        """By rank, the backward() calls that went into some gradient, as far as is known, or may have."""
         for answer in {self.answers[number] for number, _ in self.by.values()}:
-            for rank in answer.over & self.ranks.keys():
-                calls = [one.backward for one in self.ranks[rank].backwards if one.how == "backward"]
-                yield rank, {call for place, call in enumerate(calls) if place not in answer.lost}
+            for rank in answer.over & self.calls.keys():
+                yield rank, {call for place, call in enumerate(self.calls[rank]) if place not in answer.lost}
+        for rank in {rank for (ranks, _), why in self.unknown.items() if why == NO_SUM for rank in ranks}:
+            yield rank, set(self.calls.get(rank, ()))
 
 
 class Family(NamedTuple):
@@ -139,14 +148,26 @@ class Family(NamedTuple):
         if held is None:
             return "", None
         windows = [one for one in held.rank.of(ev.Window) if one.optimizer == self.optimizers.get(rank)]
-        each = [one for window in sorted(windows, key=lambda one: one.number < number) for one in window.between]
-        words = [
-            ("clipped", one.clip) if one.clip != ev.NO_SITE else ("prepared" if one.prepared else one.became, one.after)
-            for one in each
-            if one.clip != ev.NO_SITE or one.became not in ("kept", "other")
-        ]
-        word, site = max(words, key=lambda one: one[0] in ("clipped", "prepared"), default=("", ev.NO_SITE))
-        return word, held.rank.where(site)
+        words = {
+            "prepared"
+            if one.prepared
+            else "clipped"
+            if one.became == "rescaled" and one.clip != ev.NO_SITE
+            else one.became: one.clip if one.clip != ev.NO_SITE else one.after
+            for window in sorted(windows, key=lambda one: one.number == number)
+            for one in window.between
+            if one.became not in ("kept", "other")
+        }
+        word = next(
+            (one for one in ("prepared", "zeroed", "lost", "overwritten", "clipped", "rescaled") if one in words), ""
+        )
+        return word, held.rank.where(words.get(word, ev.NO_SITE))
+
+    def is_left_over(self, rank: int) -> bool:
+        """Whether a first backward() was seen to add to the gradients that the step before was made on."""
+        held = next((tensor.held[rank] for tensor in self.tensors if rank in tensor.held), None)
+        own = held.rank.of(ev.Window) if held is not None else []
+        return any(one.leftover for one in own if one.optimizer == self.optimizers.get(rank))
 
     def line(self, rank: int, number: int) -> CallSite | None:
         """The line of a rank's step."""
@@ -163,7 +184,7 @@ class Family(NamedTuple):
 def of(world: World) -> list[Family]:
     """What is known of all optimizers, in the order in which each rank has built its own."""
     tensors = logical_tensors.of(world)
-    known = holders.of(world)
+    known = copies.of(world)
     each = []
     for optimizers, places in _optimizers(world, tensors):
         its = [tensors[place] for place in places]
@@ -365,7 +386,11 @@ class _Look:
 
     def sums(self, before: _Look | None) -> Sums:
         """What all that steps here was made of."""
-        found = Sums(self.number, [], {}, {}, dict(self.windows))
+        each = {rank: [one for one in w.backwards if one.how == "backward"] for rank, w in self.windows.items()}
+        calls = {rank: [one.backward for one in its] for rank, its in each.items()}
+        sites = {rank: [one.site for one in its] for rank, its in each.items()}
+        moved = {rank for rank, window in self.windows.items() if _has_moved(window)}
+        found = Sums(self.number, [], {}, {}, dict(self.windows), calls, sites, moved)
         numbers: dict[Answer, int] = {}
         for ranks, places in self.steppers.items():
             if not ranks <= self.windows.keys():
@@ -381,6 +406,15 @@ class _Look:
         return found
 
 
+def _has_moved(window: moments.Window) -> bool:
+    versions: dict[int, int] = {}
+    for record in window.backwards:
+        for piece, version in zip(record.pieces, record.versions, strict=True):
+            if versions.setdefault(piece, version) != version:
+                return True
+    return False
+
+
 Solved = tuple[int, Answer | str, float]
 
 
@@ -391,7 +425,7 @@ class _Solver:
         self.look, self.ranks, self.places = look, ranks, places
         self.wanted = look.stepped_on(ranks)[places]
         self.size = _sizes(self.wanted)
-        self.absent = np.all([~look.present[rank][places] for rank in ranks], axis=0)
+        self.absent: Bools = np.asarray(np.all([~look.present[rank][places] for rank in ranks], axis=0))
         self.limit = look.tolerance[places]
         candidates = [ranks, *(one for rank in sorted(ranks) for one in look.groups[rank]), look.everybody]
         self.candidates = list(dict.fromkeys(one & look.everybody for one in candidates if one & look.everybody))
@@ -401,33 +435,32 @@ class _Solver:
         self.each = {rank: look.total(frozenset({rank}))[places] for rank in sorted(look.everybody)}
         self.sizes = {rank: _sizes(one) for rank, one in self.each.items()}
         self.equations = np.array([min(NUMBERS, look.tensors[place].elements) for place in places])
+        zeros = [size == 0 for size in self.sizes.values()] or [np.zeros(len(places), dtype=bool)]
+        self.has_zeros: Bools = np.asarray(np.any(zeros, axis=0))
         self.answers: dict[int, tuple[Answer | str, float]] = {}
         """By number among the places."""
 
     def solved(self) -> Iterator[Solved]:
-        contributed = (
-            np.any([size > 0 for size in self.sizes.values()], axis=0)
-            if self.sizes
-            else np.zeros(len(self.places), bool)
-        )
+        sizes = np.stack([*self.sizes.values(), np.zeros(len(self.places))])
+        is_finite: Bools = np.asarray(np.isfinite(sizes).all(axis=0))
+        contributed: Bools = np.asarray((sizes > 0).any(axis=0))
         for n in range(len(self.places)):
-            others = frozenset(rank for rank, sizes in self.sizes.items() if sizes[n] > 0)
-            if self.absent[n] and others:
-                self._tell(n, Answer(frozenset(), others))  # the step leaves it as it is, whatever was contributed
+            if self.absent[n] and contributed[n]:  # the step leaves it as it is, whatever was contributed
+                self._tell(n, Answer(frozenset(), self._in_it(n, self.look.everybody)))
             elif not np.isfinite(self.size[n]):
                 self._tell(n, "no gradient at the step, or one that is not finite")
             elif not self.size[n]:
                 self._tell(n, "nothing but zeros")
             elif not contributed[n]:
                 self._tell(n, "no contribution seen")
-            elif not all(np.isfinite(size[n]) for size in self.sizes.values()):
+            elif not is_finite[n]:
                 self._tell(n, "a contribution is not finite")
         self._of_one_set()
         for model in (self._with_earlier, self._by_backward, self._by_rank, self._by_rank_and_backward):
             if self.left:
                 model()
         for n in self.left:
-            self._tell(n, "no sum of contributions fits")
+            self._tell(n, NO_SUM)
         for n, place in enumerate(self.places):
             yield (int(place), *self.answers[n])
 
@@ -440,6 +473,8 @@ class _Solver:
 
     def _in_it(self, n: int, ranks: Ranks) -> Ranks:
         """Those that have contributed to it anything but zeros."""
+        if not self.has_zeros[n]:
+            return ranks
         return frozenset(rank for rank in ranks if self.sizes[rank][n] > 0)
 
     def _shows(self, n: int, rank: int, factor: float, off: float) -> bool:
@@ -493,8 +528,8 @@ class _Solver:
                 if (
                     off[at] < self.limit[n]
                     and self.equations[n] > len(columns)
-                    and abs(old) > SMALL * max(abs(old), abs(new))
-                    and (not ranks or new)
+                    and old > SMALL * abs(new)
+                    and (new if ranks else not self._in_it(n, self.look.everybody))
                 ):
                     its = self._in_it(n, ranks)
                     self._tell(n, Answer(its, frozenset(), earlier=round(float(old), 3)), float(new))
@@ -536,7 +571,9 @@ class _Solver:
         weights: tuple[float, ...] = ()
         lost = frozenset[int]()
         if len(counts) == 1 and (calls := range(counts.pop())) and len(calls) > 1:
-            shown = {(rank, m): self._is_shown(n, rank, m, shares[rank, m], off) for rank in over for m in calls}
+            shown = {
+                (rank, m): self._is_shown(n, rank, m, shares[rank, m], largest, off) for rank in over for m in calls
+            }
             lost = frozenset(m for m in calls if not any(shown[rank, m] for rank in over))
             first = np.abs([shares[min(over), m] for m in calls])
             if (
@@ -546,8 +583,10 @@ class _Solver:
                 weights = tuple(round(float(share), 3) for share in first / first.max())
         return Answer(over, self._left_out(n, over, largest, off), lost, weights)
 
-    def _is_shown(self, n: int, rank: int, m: int, share: float, off: float) -> bool:
-        """Whether what a backward() has contributed, by its share, is more than what the sum is off by."""
+    def _is_shown(self, n: int, rank: int, m: int, share: float, largest: float, off: float) -> bool:
+        """Whether what a backward() has contributed, by its share, is more than rounding and what the sum is off by."""
+        if abs(share) <= self.limit[n] * largest:
+            return False
         contributed = np.linalg.norm(self.look.contributed[rank][m][self.places[n]])
         return bool(abs(share) * contributed > (off + EXACT) * self.size[n])
 

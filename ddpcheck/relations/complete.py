@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from ddpcheck.facts.holders import Kind
+from ddpcheck.facts.copies import Kind
 from ddpcheck.facts.reductions import Answer, Family, Ranks, Sums
 from ddpcheck.vocabulary.model import CallSite
 
@@ -117,6 +117,12 @@ class _Copy(NamedTuple):
     """The windows in which a holder has contributed, and has no share."""
 
     @property
+    def is_whole_again(self) -> bool:
+        """Whether all are added up in a window after one in which they are not."""
+        first = min((sums.number for sums, _ in self.broken), default=-1)
+        return any(answer.over >= self.holders for sums, answer in self.known if sums.number > first)
+
+    @property
     def is_ever_whole(self) -> bool:
         return any(answer.over >= self.holders for _, answer in self.known)
 
@@ -215,7 +221,7 @@ def _pattern(family: Family, place: int, each: Sequence[_Copy]) -> Pattern | Non
     if not own:
         return None
     if all(one.is_ever_whole for one in each):
-        return "skipped"
+        return "skipped" if all(one.is_whole_again for one in each) else None
     is_one = all(len(one.broken) == len(one.known) or (one.is_ever_whole and not one.broken) for one in each)
     return "one" if is_one else None
 
@@ -223,57 +229,59 @@ def _pattern(family: Family, place: int, each: Sequence[_Copy]) -> Pattern | Non
 # --- the backward() calls
 
 
-def _of_backwards(family: Family, place: int, seen: _Seen, compared: set[tuple[int, int]]) -> Iterator[Deviation]:
+def _of_backwards(family: Family, place: int, seen: _Seen, several: set[tuple[int, int]]) -> Iterator[Deviation]:
     found: dict[Pattern, list[tuple[Ranks, Sums, Answer]]] = defaultdict(list)
-    known = 0
+    known: set[int] = set()
     for ranks, windows in seen.items():
         for sums, answer in windows:
             rank = min(answer.over, default=min(ranks))
-            several = len(_calls(sums, rank)) > 1 and not _has_moved(family, place, sums, rank)
-            known += several
-            if several:
-                compared.add((family.optimizers[min(ranks)], sums.number))
+            is_several = len(sums.calls.get(rank, ())) > 1 and not answer.over & sums.moved
             if answer.earlier:
                 found["earlier"].append((ranks, sums, answer))
-            elif several and _is_lost(family, sums, answer):
-                found["lost"].append((ranks, sums, answer))
-            elif several and answer.weights and not answer.lost and 1 - min(map(abs, answer.weights)) > NEARLY:
+            elif is_several and answer.lost:
+                if _is_lost(family, sums, answer):
+                    found["lost"].append((ranks, sums, answer))
+            elif is_several and answer.weights and 1 - min(map(abs, answer.weights)) > NEARLY:
                 found["unequal"].append((ranks, sums, answer))
+            elif is_several:
+                several.add((family.optimizers[min(ranks)], sums.number))
+            if is_several:
+                known.add(sums.number)
     for pattern, its in found.items():
         numbers = sorted({sums.number for _, sums, _ in its})
-        of = len({sums.number for windows in seen.values() for sums, _ in windows}) if pattern == "earlier" else known
-        lasting = len(its) * 2 > known if pattern == "lost" else True
-        if len(numbers) < ENOUGH or not lasting:
+        of = known if pattern != "earlier" else {sums.number for windows in seen.values() for sums, _ in windows}
+        if len(numbers) < ENOUGH or (pattern == "lost" and len(numbers) * 2 <= len(known)):
             continue
         ranks, sums, answer = its[0]
-        sets = list(dict.fromkeys(ranks for ranks, *_ in its))
         cause, line = family.between_calls(min(ranks), sums.number) if pattern != "earlier" else ("", None)
+        if _is_meant(family, pattern, cause, ranks):
+            continue
+        several |= {(family.optimizers[min(ranks)], number) for number in numbers}
+        sets = list(dict.fromkeys(ranks for ranks, *_ in its))
         line = line or family.line(min(ranks), sums.number)
-        yield Deviation(family, pattern, "copies", [place], sets, [answer.over], numbers, of, answer, line, cause)
+        yield Deviation(family, pattern, "copies", [place], sets, [answer.over], numbers, len(of), answer, line, cause)
 
 
-def _calls(sums: Sums, rank: int) -> list[int]:
-    window = sums.ranks.get(rank)
-    return [one.backward for one in window.backwards if one.how == "backward"] if window is not None else []
+def _is_meant(family: Family, pattern: Pattern, cause: str, ranks: Ranks) -> bool:
+    """Whether it may be what the program means to do.
+
+    What is scaled and zeroed between two backward() calls is a sum of the program's
+    own, and so is a gradient of before that was not left there.
+    """
+    if pattern == "unequal":
+        return cause in ("prepared", "zeroed", "lost")
+    return pattern == "earlier" and not family.is_left_over(min(ranks))
 
 
 def _is_lost(family: Family, sums: Sums, answer: Answer) -> bool:
-    """Whether a call has no share that nothing else was stepped on."""
+    """Whether a call has no share that nothing else was stepped on, while others of its line have.
+
+    Another line's loss may be meant for something else, as one that measures.
+    """
     for rank in answer.over:
-        calls = _calls(sums, rank)
-        if {calls[turn] for turn in answer.lost if turn < len(calls)} - family.used.get(rank, set()):
-            return True
+        calls, sites = sums.calls.get(rank, []), sums.sites.get(rank, [])
+        counted = {site for turn, site in enumerate(sites) if turn not in answer.lost}
+        for turn in answer.lost:
+            if turn < len(calls) and sites[turn] in counted and calls[turn] not in family.used.get(rank, set()):
+                return True
     return False
-
-
-def _has_moved(family: Family, place: int, sums: Sums, rank: int) -> bool:
-    """Whether something has written to the parameter between the backward() calls of a window."""
-    pieces = {one.piece for one in family.tensors[place].held[rank].pieces}
-    window = sums.ranks[rank]
-    versions = {
-        version
-        for record in window.backwards
-        for piece, version in zip(record.pieces, record.versions, strict=True)
-        if piece in pieces
-    }
-    return len(versions) > 1

@@ -14,7 +14,7 @@ from ddpcheck.checks.gradient_sync.run import judge as gradient_sync
 from ddpcheck.checks.reducer_coverage.run import judge as reducer_coverage
 from ddpcheck.judging.world import Judged, World
 from tests.facts.trained import Contributed, Stepped, Vector, among, mean, own, trained
-from tests.judging.written import Made
+from tests.judging.written import Made, call
 
 Judge = Callable[[World], Judged]
 
@@ -32,21 +32,31 @@ def kept(rank: int, name: str, of: Contributed, before: Vector | None) -> Vector
     return mean(rank, name, of, None) + (0 if before is None else before)
 
 
+def given_each_other(_: int) -> list[Made]:
+    return [call(0, 5, op="all_reduce", detail="float32[64, 8] sum")]
+
+
 def alike(_: int, step: int) -> list[tuple[str, str, str]]:
     return [("a", f"in{step}", f"out{step}")]
 
 
-def windows(became: str, **more: Any) -> Callable[[int], list[Made]]:
-    """What became of gradients between two backward() calls of each window."""
-    between = [ev.Between(became=became, after=5, before=5, **more)]
+def windows(became: str = "", leftover: bool = False, **more: Any) -> Callable[[int], list[Made]]:
+    """What became of gradients between two backward() calls of each window, whose losses are divided by two."""
+    between = [ev.Between(became=became, after=5, before=5, **more)] if became else []  # type: ignore[arg-type]
     given = {"optimizer": 0, "site": 9, "backwards": 2, "forwards": 2, "backward_site": 5, "between": between}
+    given |= {"divisor": 2.0, "leftover": leftover}
     return lambda _: [(ev.Window, {"number": number, **given}) for number in range(4)]
 
 
 @pytest.mark.parametrize(
     ("judge", "stepped", "more", "expected"),
     [
-        (reducer_coverage, {"a.w": own}, {"values": alike}, ("partial-gradients", "warning", 9)),
+        (
+            reducer_coverage,
+            {"a.w": own},
+            {"values": alike, "after": given_each_other},
+            ("partial-gradients", "warning", 9),
+        ),
         (reducer_coverage, {"a.w": own, "b.w": mean}, {}, ("left-out-of-reduction", "warning", 9)),
         (reducer_coverage, {"a.w": own}, {"owners": {"a.w": 0}}, ("owner-gradient-not-reduced", "warning", 9)),
         (
@@ -56,7 +66,12 @@ def windows(became: str, **more: Any) -> Callable[[int], list[Made]]:
             ("reduced-over-wrong-ranks", "warning", 9),
         ),
         (reducer_coverage, {"a.w": own}, {}, ("copies-never-reduced", "warning", 9)),  # an advisory, by its rule
-        (accumulation_window, {"a.w": last}, {"calls": 2, "parts": False}, ("lost-gradients", "warning", 9)),
+        (
+            accumulation_window,
+            {"a.w": last},
+            {"calls": 2, "parts": False, "after": windows()},
+            ("lost-gradients", "warning", 9),
+        ),
         (
             accumulation_window,
             {"a.w": last},
@@ -70,7 +85,12 @@ def windows(became: str, **more: Any) -> Callable[[int], list[Made]]:
             {"calls": 2, "parts": False, "after": windows("rescaled", clip=6)},
             ("rescaled-gradients", "error", 6),
         ),
-        (accumulation_window, {"a.w": kept}, {"parts": False, "steps": 6}, ("missing-zero-grad", "warning", 9)),
+        (
+            accumulation_window,
+            {"a.w": kept},
+            {"parts": False, "steps": 6, "after": windows(leftover=True)},
+            ("missing-zero-grad", "warning", 9),
+        ),
     ],
 )
 def test_what_is_said(

@@ -10,7 +10,7 @@ from running import run
 CASES = Path(__file__).parents[2] / "fixtures" / "cases" / "run"
 PROGRAMS = [
     ("noise_alike", 4, "rng-independence", "torch.manual_seed(100"),
-    ("zeroed_within", 2, "accumulation-window", "optimizer.step()"),
+    ("zeroed_within", 2, "accumulation-window", "backward()"),
 ]
 
 

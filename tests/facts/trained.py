@@ -60,13 +60,15 @@ def trained(
     piece: Mapping[str, Any] | None = None,
     layout: Callable[[int], ev.Layout | None] = lambda _: None,
     elements: int = 64,
+    sites: Sequence[int] = (7, 7, 7),
     values: Callable[[int, int], Sequence[tuple[str, str, str]]] | None = None,
 ) -> World:
     """Ranks that train tensors of these names for some steps.
 
     ``parts``: the copies differ after the first step. ``moved``: something writes to them between steps. ``owners``:
     the only rank that steps a tensor. ``more`` and ``after``: what is on record before and after.
-    ``values``: by rank and step, the name of a module, and what it has read and made.
+    ``values``: by rank and step, the name of a module, and what it has read and made. ``sites``: the lines of the
+    backward() calls.
     """
     draw = np.random.default_rng(3)
     drawn = {
@@ -130,7 +132,7 @@ def trained(
             ]  # fmt: skip
             made += [
                 (ev.Contributions, {
-                    "backward": number * calls + call + 1, "site": 7, "how": "backward",
+                    "backward": number * calls + call + 1, "site": sites[call], "how": "backward",
                     "pieces": list(numbers.values()),
                     "sketches": packed([drawn[number, rank, call, name] for name in stepped]),
                     "whole": [False] * len(numbers), "versions": [0] * len(numbers),

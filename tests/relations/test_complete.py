@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ddpcheck import evidence as ev
 from ddpcheck.facts import reductions
 from ddpcheck.judging.world import World
 from ddpcheck.relations.complete import Completeness, Deviation, completeness
@@ -29,6 +30,18 @@ def last(_: int, __: str, of: Contributed, ___: Vector | None) -> Vector:
     """What the last of the backward() calls has contributed."""
     most = max(call for _, call in of)
     return np.sum([one for (_, call), one in of.items() if call == most], axis=0) / 2
+
+
+def given_each_other(_: int) -> list[Made]:
+    """As activations are that are added up."""
+    return [call(0, 5, op="all_reduce", detail="float32[64, 8] sum")]
+
+
+def windows(divisor: float = 3.0, leftover: bool = False) -> Callable[[int], list[Made]]:
+    """What is known of each window: what its loss is divided by."""
+    given = {"optimizer": 0, "site": 9, "backwards": 3, "forwards": 3, "backward_site": 5, "between": []}
+    more = {"divisor": divisor, "leftover": leftover}
+    return lambda _: [(ev.Window, {"number": number, **given, **more}) for number in range(4)]
 
 
 def alike(_: int, step: int) -> list[tuple[str, str, str]]:
@@ -58,8 +71,18 @@ def test_a_constant_is_observed_the_less():
 
 
 def test_what_is_computed_alike_and_differs_is_partial():
-    found = deviation({"a.w": own}, filled=["a.w"], values=alike)
+    found = deviation({"a.w": own}, values=alike, after=given_each_other)
     assert (found.pattern, found.ground) == ("own", "computed")
+    beside = deviation({"a.w": own, "b.w": mean}, filled=["a.w"], values=alike, after=given_each_other)
+    assert (beside.ground, beside.names) == ("computed", ["a.w"])
+
+
+def test_ranks_that_give_each_other_nothing_compute_apart():
+    """Members of an ensemble may read the same batches, and begin with a constant."""
+    assert deviation({"a.w": own}, values=alike).ground == "observed"
+    apart = {"began": lambda rank, name: name + str(rank) * (name == "b.w"), "filled": ["a.w"], "values": alike}
+    found = complete(trained({"a.w": own, "b.w": own}, after=given_each_other, **apart)).deviations
+    assert [one.ground for one in found] == ["constant"]
 
 
 def test_activations_that_ranks_give_each_other_leave_open_whose_samples_count():
@@ -130,7 +153,13 @@ def test_steps_without_the_reduction():
         turns[rank] = turns.get(rank, 0) + 1
         return (own if turns[rank] % 2 else mean)(rank, name, of, before)
 
+    def never_again(rank: int, name: str, of: Contributed, before: Vector | None) -> Vector:
+        turns[rank] = turns.get(rank, 0) + 1
+        return (mean if turns[rank] < 4 else own)(rank, name, of, before)
+
     turns: dict[int, int] = {}
+    assert not complete(trained({"a.w": never_again, "b.w": mean}, steps=6)).deviations
+    turns.clear()
     found = deviation({"a.w": seldom, "b.w": mean}, steps=6)
     assert (found.pattern, found.windows, found.of) == ("skipped", [0, 2, 4], 6)
 
@@ -151,9 +180,16 @@ def test_steps_on_what_one_rank_alone_has():
 
 
 def test_backwards_that_do_not_count():
-    found = deviation({"a.w": last}, calls=3, parts=False)
-    assert (found.pattern, found.answer.lost, len(found.windows)) == ("lost", frozenset({0, 1}), 4)
+    found = deviation({"a.w": last}, calls=3, parts=False, after=windows(3.0))
+    assert (found.pattern, found.answer.lost, len(found.windows), found.of) == ("lost", frozenset({0, 1}), 4, 4)
     assert not complete(trained({"a.w": mean}, calls=3, parts=False)).deviations
+
+
+def test_what_another_line_has_contributed_may_be_thrown_away():
+    """As the loss of an attack on the inputs, or of a measurement."""
+    found = complete(trained({"a.w": last}, calls=3, parts=False, sites=(6, 6, 7)))
+    assert not found.deviations
+    assert not found.several
 
 
 def test_a_backward_that_something_else_is_stepped_on_counts():
@@ -162,7 +198,14 @@ def test_a_backward_that_something_else_is_stepped_on_counts():
     def first(_: int, __: str, of: Contributed, ___: Vector | None) -> Vector:
         return np.sum([one for (_, call), one in of.items() if call == 0], axis=0) / 2
 
-    assert not complete(trained({"a.w": last, "b.w": first}, calls=2, parts=False)).deviations
+    given = trained({"a.w": last, "b.w": first}, calls=2, parts=False, after=windows(2.0))
+    assert not complete(given).deviations
+
+
+def test_what_is_no_sum_may_be_made_of_any_backward():
+    draw = np.random.default_rng(1)
+    given = {"a.w": last, "b.w": lambda *_: draw.normal(size=8)}
+    assert not complete(trained(given, calls=3, parts=False, after=windows(3.0))).deviations
 
 
 def test_backwards_that_count_unequally():
@@ -177,5 +220,6 @@ def test_what_nobody_zeroes():
     def kept(rank: int, name: str, of: Contributed, before: Vector | None) -> Vector:
         return mean(rank, name, of, None) + (0 if before is None else before)
 
-    found = deviation({"a.w": kept}, parts=False, steps=6)
+    found = deviation({"a.w": kept}, parts=False, steps=6, after=windows(leftover=True))
     assert (found.pattern, found.answer.earlier) == ("earlier", 1.0)
+    assert not complete(trained({"a.w": kept}, parts=False, steps=6)).deviations  # such as a momentum of its own

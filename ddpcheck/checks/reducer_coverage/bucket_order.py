@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
-from ddpcheck.facts import holders, logical_tensors
+from ddpcheck.facts import copies, logical_tensors
 from ddpcheck.judging import happens_before
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
@@ -40,7 +40,7 @@ def judge(world: World) -> Iterator[Finding]:
 def _are_copies(world: World, each: Bucket) -> bool:
     """Whether the ranks hold copies of what is called by these names, as far as they are no constants."""
     known = {
-        (rank, held.piece.model, tensor.path): holders.of(world)[place][rank]
+        (rank, held.piece.model, tensor.path): copies.of(world)[place][rank]
         for place, tensor in enumerate(logical_tensors.of(world))
         for rank, held in tensor.held.items()
     }

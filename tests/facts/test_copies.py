@@ -7,20 +7,24 @@ from collections.abc import Callable
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.facts import holders, logical_tensors
-from ddpcheck.facts.holders import Holders
+from ddpcheck.facts import copies, logical_tensors
+from ddpcheck.facts.copies import Holders
 from ddpcheck.judging.world import World
 from tests.facts.trained import own, trained
 from tests.judging.sharded_models import held, layout, mesh, model
-from tests.judging.written import Made, step
+from tests.judging.written import Made, call, step
 
 BOTH = frozenset({0, 1})
+
+
+def added_up(_: int) -> list[Made]:
+    return [call(0, 5, op="all_reduce", detail="float32[64, 8] sum")]
 
 
 def of(given: World, path: str = "a.w") -> Holders:
     """Those of what rank 0 has."""
     each = logical_tensors.of(given)
-    return next(holders.of(given)[place][0] for place, one in enumerate(each) if one.path == path and 0 in one.held)
+    return next(copies.of(given)[place][0] for place, one in enumerate(each) if one.path == path and 0 in one.held)
 
 
 def test_equal_beginnings_are_observed():
@@ -48,7 +52,12 @@ def test_a_module_that_reads_and_makes_the_same_is_computed_alike():
     def values(_: int, step: int) -> list[tuple[str, str, str]]:
         return [("a", f"in{step}", f"out{step}")]
 
-    assert of(trained({"a.w": own}, filled=["a.w"], values=values)) == Holders(BOTH, "computed")
+    assert of(trained({"a.w": own}, values=values, after=added_up)) == Holders(BOTH, "computed")
+    given = trained({"a.w": own, "b.w": own}, filled=["a.w"], values=values, after=added_up)
+    assert of(given) == Holders(BOTH, "computed")
+    # Ranks that give each other nothing compute apart; and a constant is no copy where nothing drawn is.
+    assert of(trained({"a.w": own}, values=values)).kind == "drawn"
+    assert of(trained({"a.w": own}, filled=["a.w"], values=values, after=added_up)).kind == "constant"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +70,7 @@ def test_a_module_that_reads_and_makes_the_same_is_computed_alike():
     ],
 )
 def test_nothing_less_is(values: Callable[[int, int], list[tuple[str, str, str]]]):
-    assert of(trained({"a.w": own}, values=values)).kind == "drawn"
+    assert of(trained({"a.w": own}, values=values, after=added_up)).kind == "drawn"
 
 
 def test_members_of_a_search_have_rates_of_their_own():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from itertools import accumulate, combinations
 from typing import Literal, NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.facts import logical_tensors, stages
+from ddpcheck.facts import exchanges, logical_tensors, stages
 from ddpcheck.facts.logical_tensors import Held, Tensor
 from ddpcheck.judging import happens_before
 from ddpcheck.judging.once_per_world import once_per_world
@@ -36,43 +36,42 @@ Place = tuple[int, int, str]
 def of(world: World) -> dict[int, dict[int, Holders]]:
     """By the place of a tensor among all, and by rank."""
     known = _Known(world)
-    found = {}
+    found: dict[int, dict[int, Holders]] = {}
     for place, tensor in enumerate(logical_tensors.of(world)):
-        alike = by_key((known.beginning(tensor, rank), rank) for rank in tensor.held)
-        begun = {
-            rank: ranks
-            for each in alike.values()
-            for ranks in known.by_rate(tensor, known.but_for_stages(each))
-            for rank in ranks
-        }
-        found[place] = {rank: _of(known, tensor, held, begun.get(rank, ())) for rank, held in tensor.held.items()}
+        declared = {rank: _declared(known, tensor, held) for rank, held in tensor.held.items()}
+        found[place] = dict(declared)
+        for beginning, each in by_key((known.beginning(tensor, rank), rank) for rank in tensor.held).items():
+            for alike in known.by_rate(tensor, known.but_for_stages(each)) if beginning is not None else ():
+                # Whole models may be wrapped or sharded anew in other groups, which began with the same.
+                ranks = frozenset(alike).union(*(declared[rank].ranks for rank in alike))
+                kind = _kind(known, tensor, ranks, min(alike, default=-1))
+                for rank in alike:
+                    if not (ranks <= declared[rank].ranks or _is_part(tensor, declared[rank], tensor.held[rank])):
+                        found[place][rank] = Holders(ranks, kind)
     return found
 
 
-def _of(known: _Known, tensor: Tensor, held: Held, alike: Collection[int]) -> Holders:
-    """``alike``: the ranks that began with the same."""
-    rank, layout = held.rank.rank, held.piece.layout
-    own = known.parameter(held)
-    declared = _declared(known, tensor, held)
-    is_part = layout is not None and (tensor.slice or not logical_tensors.slice_of(held.piece))
-    if declared.kind == "declared" and is_part:
-        return declared
-    # Whole models may be wrapped or sharded anew in other groups, which began with the same.
-    ranks = frozenset(alike).union(*(_declared(known, tensor, tensor.held[one]).ranks for one in alike))
-    if known.beginning(tensor, rank) is None or ranks <= declared.ranks:
-        return declared
+def _is_part(tensor: Tensor, declared: Holders, held: Held) -> bool:
+    """Whether a mesh says of this very slice who has it."""
+    return declared.kind == "declared" and bool(tensor.slice or not logical_tensors.slice_of(held.piece))
+
+
+def _kind(known: _Known, tensor: Tensor, ranks: frozenset[int], first: int) -> Kind:
+    if len(ranks) < 2:
+        return "alone"
+    own = known.parameter(tensor.held[first])
     if own is not None and own.ignored:
-        return Holders(ranks, "ignored")
+        return "ignored"
     if known.computed_alike(tensor, ranks):
-        return Holders(ranks, "computed")
-    return Holders(ranks, "constant" if known.is_constant(tensor, rank) else "drawn")
+        return "computed"
+    return "constant" if known.is_constant(tensor, first) else "drawn"
 
 
 def _declared(known: _Known, tensor: Tensor, held: Held) -> Holders:
     """Who has copies by a wrapper, FSDP or a mesh."""
     rank, own, layout = held.rank.rank, known.parameter(held), held.piece.layout
     if own is not None and own.wrapper is not None and not own.ignored:
-        return Holders(known.groups.get((rank, own.wrapper), frozenset({rank})), "wrapper")
+        return Holders(known.groups.get((rank, own.wrapper), frozenset()) & tensor.held.keys() | {rank}, "wrapper")
     if layout is not None and layout.ground == "beside":
         return Holders(
             frozenset(tensor.held) & known.sharded.get((rank, held.piece.model), frozenset({rank})), "beside"
@@ -80,8 +79,8 @@ def _declared(known: _Known, tensor: Tensor, held: Held) -> Holders:
     if layout is None or layout.ground not in ("DTensor", "FSDP"):
         return Holders(frozenset({rank}), "alone")
     if tensor.slice or not logical_tensors.slice_of(held.piece):
-        return Holders(frozenset({rank, *layout.holders}), "declared")
-    return Holders(_among(known, tensor, rank), "declared")
+        return Holders(frozenset({rank, *layout.holders}) & tensor.held.keys(), "declared")
+    return Holders(_among(known, tensor, rank) & tensor.held.keys(), "declared")
 
 
 def _among(known: _Known, tensor: Tensor, rank: int) -> frozenset[int]:
@@ -122,6 +121,7 @@ class _Known:
         self.shards: set[Place] = set()
         """What says of no parameter beside it whose it is."""
         self.values = {rank.rank: _module_values(rank) for rank in world}
+        self.between = exchanges.between(world)
         self.stages = {frozenset((one.rank, other.rank)) for one, other in stages.pairs(world)}
         self.stages |= {
             frozenset((rank.rank, other)) for rank, one in world.of(ev.Parallelised) for other in one.pipeline
@@ -195,8 +195,31 @@ class _Known:
         drawn = sorted(one for one in self.begun if one not in self.constants and one not in self.shards)
         return by_key(((one[:2], _module(one[2])), one) for one in drawn)
 
-    def computed_alike(self, tensor: Tensor, ranks: Iterable[int]) -> bool:
-        """Whether the module that has it read and made the same on these ranks before the first backward()."""
+    def _has_drawn_alike(self, tensor: Tensor, ranks: Collection[int]) -> bool:
+        """Whether anything that was drawn at random in its model began alike on these ranks."""
+        each = [self.place(tensor, rank) for rank in ranks]
+        drawn = [self._drawn_in.get(one[:2], {}) for one in each]
+        return any(all(one.get(path) == value for one in drawn) for path, value in drawn[0].items())
+
+    @cached_property
+    def _drawn_in(self) -> dict[tuple[int, int], dict[str, bytes]]:
+        """By model, the digests of what was drawn in it, by name."""
+        found: dict[tuple[int, int], dict[str, bytes]] = defaultdict(dict)
+        for rank, model, path in self.begun.keys() - self.constants - self.shards:
+            found[rank, model][path] = self.begun[rank, model, path]
+        return found
+
+    def computed_alike(self, tensor: Tensor, ranks: Collection[int]) -> bool:
+        """Whether the module that has it read and made the same on these ranks before the first backward().
+
+        Ranks that give each other nothing compute apart, whatever they read; and a
+        constant is no copy where nothing that was drawn in its model is.
+        """
+        if not any(its.issuperset(ranks) for its in self.between):
+            return False
+        first_rank = min(ranks)
+        if self.is_constant(tensor, first_rank) and not self._has_drawn_alike(tensor, ranks):
+            return False
         each = []
         for rank in ranks:
             _, model, path = self.place(tensor, rank)
