@@ -459,8 +459,9 @@ class _Solver:
         for model in (self._with_earlier, self._by_backward, self._by_rank, self._by_rank_and_backward):
             if self.left:
                 model()
+        calls = max((len(its) for its in self.look.contributed.values()), default=0)
         for n in self.left:
-            self._tell(n, NO_SUM)
+            self._tell(n, NO_SUM if self.equations[n] > calls else "more unknowns than numbers")
         for n, place in enumerate(self.places):
             yield (int(place), *self.answers[n])
 

@@ -89,6 +89,13 @@ def test_the_gradient_of_the_step_before_is_found():
     assert {one.earlier for one in answers(given)[2:]} == {1.0}
 
 
+def test_few_elements_cannot_say_which_of_several_backwards_count():
+    def last(_: int, __: str, of: Contributed, ___: Vector | None) -> Vector:
+        return np.sum([one for (_, call), one in of.items() if call == 2], axis=0) / 2
+
+    assert unknown(trained({"a.w": last}, calls=3, elements=2)) == {"more unknowns than numbers"}
+
+
 def test_noise_is_no_sum():
     draw = np.random.default_rng(5)
     given = trained({"a.w": lambda rank, name, of, before: mean(rank, name, of, before) + draw.normal(size=8)})
