@@ -257,10 +257,3 @@ def are_seen(digests: Sequence[bytes]) -> bool:
 def at(digests: bytes, place: int) -> bytes:
     """One tensor's digest."""
     return digests[place * WIDTH : (place + 1) * WIDTH]
-
-
-def odd_ranks(digests: Sequence[bytes], places: Sequence[int], ranks: Sequence[int]) -> tuple[int, ...]:
-    """The ranks that are not of the most common opinion; of equally common ones, not those of the lowest rank's."""
-    opinions = by_key((b"".join(at(said, p) for p in places), rank) for rank, said in zip(ranks, digests, strict=True))
-    usual = max(opinions.values(), key=lambda who: (len(who), -min(who)))
-    return tuple(r for r in ranks if r not in usual)
