@@ -71,7 +71,7 @@ def _declared(known: _Known, tensor: Tensor, held: Held) -> Holders:
     """Who has copies by a wrapper, FSDP or a mesh."""
     rank, own, layout = held.rank.rank, known.parameter(held), held.piece.layout
     if own is not None and own.wrapper is not None and not own.ignored:
-        return Holders(known.groups.get((rank, own.wrapper), frozenset()) & tensor.held.keys() | {rank}, "wrapper")
+        return Holders(known.groups.get((rank, own.wrapper), frozenset({rank})).intersection(tensor.held), "wrapper")
     if layout is not None and layout.ground == "beside":
         return Holders(
             frozenset(tensor.held) & known.sharded.get((rank, held.piece.model), frozenset({rank})), "beside"
@@ -79,8 +79,8 @@ def _declared(known: _Known, tensor: Tensor, held: Held) -> Holders:
     if layout is None or layout.ground not in ("DTensor", "FSDP"):
         return Holders(frozenset({rank}), "alone")
     if tensor.slice or not logical_tensors.slice_of(held.piece):
-        return Holders(frozenset({rank, *layout.holders}) & tensor.held.keys(), "declared")
-    return Holders(_among(known, tensor, rank) & tensor.held.keys(), "declared")
+        return Holders(frozenset({rank, *layout.holders}).intersection(tensor.held), "declared")
+    return Holders(_among(known, tensor, rank).intersection(tensor.held), "declared")
 
 
 def _among(known: _Known, tensor: Tensor, rank: int) -> frozenset[int]:

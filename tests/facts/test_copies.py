@@ -94,6 +94,17 @@ def test_a_mesh_says_so():
     assert of(given) == Holders(BOTH, "declared")
 
 
+def test_a_mesh_names_ranks_that_do_not_have_it():
+    """As where a rank has a model of another class."""
+    given = trained(
+        {"a.w": own},
+        layout=lambda rank: layout(rank, [2, 2], ["R", "R"], local=(64,)),
+        ranks=3,
+        more=lambda _: [mesh([2, 2])],
+    )
+    assert of(given).ranks == frozenset({0, 1, 2})
+
+
 def test_what_stands_beside_shards_belongs_to_their_ranks():
     """Also where each rank has drawn its own."""
     shards = {
