@@ -46,8 +46,8 @@ ROWS = (
         patterns=("owner",),
         grounds=("declared", "computed", "joined", "dealt", "observed"),
         expected="the gradient of a parameter that one rank steps for all to be added up over the ranks first",
-        found="{parameters} with an owner each ({owners}), which steps it for {holders} on the gradient of its own batch; "
-        "those that the other ranks have computed go nowhere: {names}",
+        found="{parameters} with an owner each ({owners}), which steps it for {holders} on the gradient of its own "
+        "batch; those that the other ranks have computed go nowhere: {names}",
         causes={
             "": Words(
                 "the reduction to the owner is missing",
