@@ -24,6 +24,9 @@ made the same on these ranks; they began with the same numbers, and something el
 or one dataset is dealt out to them; they began with the same numbers, or with one number; nothing says so, as the
 program keeps it from the wrapper."""
 
+UNSAID = ("observed", "constant", "ignored")
+"""Grounds on which it may as well be meant: a window in which it is so is neither complete nor incomplete."""
+
 ENOUGH = 3
 """Windows in which it is so, where one or two may be meant."""
 NEARLY = 0.02
@@ -91,6 +94,8 @@ def completeness(family: Family) -> Completeness:
                 found[key].tensors.append(place)
             else:
                 found[key] = deviation
+    unsaid = {number for one in found.values() if one.ground in UNSAID for number in one.windows}
+    windows = {(optimizer, number) for optimizer, number in windows if number not in unsaid}
     return Completeness(windows, several, list(found.values()))
 
 
@@ -133,8 +138,8 @@ def _of_ranks(family: Family, place: int, seen: _Seen, compared: set[tuple[int, 
         holders, kind = family.holders[place][min(ranks)]
         if len(holders) < 2:
             continue
-        compared |= {(family.optimizers[min(ranks)], sums.number) for sums, _ in known}
         broken = [one for one in known if (one[1].without & holders) - ranks]
+        compared |= {(family.optimizers[min(ranks)], one[0].number) for one in known if one not in broken}
         if known:
             each.append(_Copy(ranks, holders, kind, known, broken))
     first = next((one for one in each if one.broken), None)
@@ -157,6 +162,8 @@ def _of_ranks(family: Family, place: int, seen: _Seen, compared: set[tuple[int, 
     if ground == "dealt" and any(len([its for its in over if ranks & its]) > 1 for ranks in family.between):
         ground = "observed"
     cause = "alone" if all(len(ranks) == 1 for ranks in over) else ""
+    if ground not in UNSAID:
+        compared |= {(family.optimizers[min(one.ranks)], sums.number) for one in each for sums, _ in one.broken}
     sums, answer = first.broken[0]
     sets = list(dict.fromkeys(one.holders for one in each))
     yield Deviation(

@@ -63,7 +63,10 @@ def test_what_is_left_out_of_what_adds_up_all_else():
 
 
 def test_copies_that_nothing_adds_up_are_observed():
-    assert deviation({"a.w": own}).ground == "observed"
+    """Their windows are neither complete nor incomplete."""
+    found = complete(trained({"a.w": own}))
+    assert [one.ground for one in found.deviations] == ["observed"]
+    assert not found.windows
 
 
 def test_a_constant_is_observed_the_less():
