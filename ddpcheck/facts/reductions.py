@@ -36,8 +36,6 @@ SHOWS = 10.0
 """A contribution that is left out would show if it is so many times as large as what the sum is off by."""
 SMALL = 0.02
 """A coefficient counts as none that is so much smaller than the largest."""
-ALIKE = 1e-5
-"""How far apart contributions are, over their size, that cannot be told apart."""
 APART = 1e-4
 """The smallest singular value of contributions that can be told apart."""
 MOST = 4
@@ -45,6 +43,9 @@ MOST = 4
 
 MOST_PARTS = 64
 """Contributions of one window whose shares are asked for one by one."""
+
+BECAME = ("prepared", "zeroed", "lost", "overwritten", "clipped", "rescaled")
+"""What may become of gradients between two backward() calls, the more telling first."""
 
 NO_SUM = "no sum of contributions fits"
 
@@ -107,7 +108,7 @@ class Family(NamedTuple):
     joined: list[Ranks]
     """Sets of ranks whose contributions are added up for anything in the whole program."""
     meets: bool
-    """Something may write to these tensors between steps, or nobody has looked whether it does."""
+    """These tensors were written to between steps, or no look at that is on record."""
     between: list[Ranks]
     """Sets of ranks between which more than a few numbers go."""
     exchanging: list[Ranks]
@@ -144,39 +145,34 @@ class Family(NamedTuple):
 
     def between_calls(self, rank: int, number: int) -> tuple[str, CallSite | None]:
         """What became of gradients between the backward() calls before a step, in a word, and the line of that."""
-        held = next((tensor.held[rank] for tensor in self.tensors if rank in tensor.held), None)
-        if held is None:
-            return "", None
-        windows = [one for one in held.rank.of(ev.Window) if one.optimizer == self.optimizers.get(rank)]
-        words = {
-            "prepared"
-            if one.prepared
-            else "clipped"
-            if one.became == "rescaled" and one.clip != ev.NO_SITE
-            else one.became: one.clip if one.clip != ev.NO_SITE else one.after
-            for window in sorted(windows, key=lambda one: one.number == number)
-            for one in window.between
-            if one.became not in ("kept", "other")
-        }
-        word = next(
-            (one for one in ("prepared", "zeroed", "lost", "overwritten", "clipped", "rescaled") if one in words), ""
-        )
-        return word, held.rank.where(words.get(word, ev.NO_SITE))
+        windows = sorted(self._windows_on_record(rank), key=lambda one: one.number == number)
+        sites: dict[str, int] = {}
+        for between in (one for window in windows for one in window.between if one.became not in ("kept", "other")):
+            is_clipped = between.became == "rescaled" and between.clip != ev.NO_SITE
+            word = "prepared" if between.prepared else "clipped" if is_clipped else between.became
+            sites[word] = between.clip if between.clip != ev.NO_SITE else between.after
+        first = next((word for word in BECAME if word in sites), "")
+        holder = self._holder(rank)
+        return first, holder.where(sites[first]) if first and holder is not None else None
+
+    def _holder(self, rank: int) -> Rank | None:
+        return next((tensor.held[rank].rank for tensor in self.tensors if rank in tensor.held), None)
+
+    def _windows_on_record(self, rank: int) -> list[ev.Window]:
+        holder = self._holder(rank)
+        each = holder.of(ev.Window) if holder is not None else []
+        return [one for one in each if one.optimizer == self.optimizers.get(rank)]
 
     def is_left_over(self, rank: int) -> bool:
         """Whether a first backward() was seen to add to the gradients that the step before was made on."""
-        held = next((tensor.held[rank] for tensor in self.tensors if rank in tensor.held), None)
-        own = held.rank.of(ev.Window) if held is not None else []
-        return any(one.leftover for one in own if one.optimizer == self.optimizers.get(rank))
+        return any(one.leftover for one in self._windows_on_record(rank))
 
     def line(self, rank: int, number: int) -> CallSite | None:
         """The line of a rank's step."""
-        for held in (tensor.held.get(rank) for tensor in self.tensors):
-            if held is not None:
-                steps = held.rank.of(ev.Step)
-                own = (one for one in steps if (one.optimizer, one.number) == (self.optimizers[rank], number))
-                return next((held.rank.where(one.site) for one in own), None)
-        return None
+        holder = self._holder(rank)
+        steps = holder.of(ev.Step) if holder is not None else []
+        own = (one for one in steps if (one.optimizer, one.number) == (self.optimizers[rank], number))
+        return next((holder.where(one.site) for one in own if holder is not None), None)
 
 
 @once_per_world
@@ -187,8 +183,8 @@ def of(world: World) -> list[Family]:
     known = copies.of(world)
     each = []
     for optimizers, places in _optimizers(world, tensors):
-        its = [tensors[place] for place in places]
-        each.append((optimizers, places, list(_windows(world, its, optimizers))))
+        stepped = [tensors[place] for place in places]
+        each.append((optimizers, places, list(_windows(world, stepped, optimizers))))
     joined = {one.over: None for *_, windows in each for sums in windows for one in sums.answers if len(one.over) > 1}
     used: dict[int, set[int]] = defaultdict(set)
     for *_, windows in each:

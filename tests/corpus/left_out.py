@@ -94,7 +94,7 @@ MISSED: dict[str, str] = {
         ),
         _NORMS,
     ),
-    "p04_norms_of_pipeline_stages": "which ranks of a pipeline hold the same stage, nobody says",
+    "p04_norms_of_pipeline_stages": "no fact says which ranks of a pipeline hold the same stage",
     **dict.fromkeys(("p11_gathered_tokens_sliced_back", "p17_key_norm_before_exchange"), _ONE_MODEL),
     "s05_raw_shards_of_shared_table": "the shards are stepped, and plain tensors that the program deals out itself: "
     "that a part of each is of one table, nobody says",

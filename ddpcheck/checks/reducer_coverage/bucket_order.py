@@ -47,11 +47,11 @@ def _are_copies(world: World, each: Bucket) -> bool:
     numbers = {rank.rank for rank in each}
     drawn = 0
     for name in next(iter(each.values())).paths:
-        its = [known.get((rank.rank, one.model, name)) for rank, one in each.items()]
-        its = [one for one in its if one is not None and one.kind != "constant"]
-        if any(one is not None and not numbers <= one.ranks for one in its):
+        looked_up = [known.get((rank.rank, one.model, name)) for rank, one in each.items()]
+        varied = [holders for holders in looked_up if holders is not None and holders.kind != "constant"]
+        if any(not numbers <= holders.ranks for holders in varied):
             return False
-        drawn += len(its) == len(each)
+        drawn += len(varied) == len(each)
     return drawn > 1
 
 
