@@ -51,7 +51,7 @@ _written: WeakKeyDictionary[recorder.Recorder, set[int]] = WeakKeyDictionary()
 
 def begin(writer: recorder.Recorder, model: int, root: torch.nn.Module) -> None:
     """A forward of a model begins: the first time, it is looked at."""
-    if model in _models or model in _written.get(writer, ()) or not any(map(_is_anybodys, root.parameters())):
+    if model in _models or model in _written.get(writer, ()) or not any(map(_is_undeclared, root.parameters())):
         return
     named = [(name, one) for name, one in root.named_modules() if one is not root and _has_parameters(one)]
     _models[model] = found = _Model([name for name, _ in named])
@@ -62,8 +62,8 @@ def _has_parameters(module: torch.nn.Module) -> bool:
     return any(one is not None for one in module._parameters.values())
 
 
-def _is_anybodys(parameter: torch.Tensor) -> bool:
-    """Whether nobody says how it lies on ranks."""
+def _is_undeclared(parameter: torch.Tensor) -> bool:
+    """Whether no wrapper and no layout says which ranks hold it."""
     return (
         parameter.requires_grad
         and WRAPPERS.owner(parameter) is None
@@ -103,9 +103,9 @@ def _add(call: _Call, value: Any) -> None:
 
 def _first(value: Any, depth: int = 0) -> torch.Tensor | None:
     """The first tensor in Python's own containers: a class of the program's is asked for nothing."""
-    if isinstance(value, torch.Tensor):
-        return value
     kind = type(value)
+    if issubclass(kind, torch.Tensor):  # isinstance() would ask the program's class
+        return value  # type: ignore[no-any-return]
     if depth < DEEPEST and kind in (tuple, list, dict, OrderedDict):
         for one in dict.values(value) if issubclass(kind, dict) else value:
             if (found := _first(one, depth + 1)) is not None:
