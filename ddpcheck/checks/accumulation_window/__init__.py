@@ -20,5 +20,14 @@ CHECK = Check(
         Rule("step-without-reduction", "the optimizer steps while gradient reduction is switched off"),
     ),
     follows=("reducer-coverage",),
-    rests_on=("backwards", "steps", "optimizers", "module calls", "parameter names", "norms", "unreduced backwards"),
+    rests_on=(
+        "backwards",
+        "contributions",
+        "steps",
+        "optimizers",
+        "module calls",
+        "parameter names",
+        "norms",
+        "unreduced backwards",
+    ),
 )
