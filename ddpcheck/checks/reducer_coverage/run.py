@@ -30,8 +30,8 @@ _NOTHING = "ddpcheck saw no module in DistributedDataParallel, and no gradient t
 Steps = Sequence[tuple[int, list[ev.Step]]]
 
 WITHOUT_FORWARD = "no-sync-without-forward"
-UNSAID = "copies-never-reduced"
-"""That of what may as well be meant: an advisory, which compares nothing."""
+NEVER_REDUCED = "copies-never-reduced"
+"""The rule of what may as well be meant: an advisory, whose steps are neither right nor wrong."""
 PER_MICRO_BATCH = "reduction-per-micro-batch"
 """The rule of what is right and slow: an advisory, which keeps no other rule from speaking."""
 
@@ -72,7 +72,7 @@ def judge(world: World) -> Judged:
     findings += shares.findings
     if not findings:
         advised += left_behind.judge(world)
-    own = max((finding.count for finding in findings if finding.rule != UNSAID), default=0)
+    own = max((finding.count for finding in findings if finding.rule != NEVER_REDUCED), default=0)
     checked, made = step_alignment.coverage(world, windows | shares.windows, own)
     because = why_none(world, optimizers) if wrapped else _why_none(world)
     return Judged(checked=checked, of=made, findings=(*findings, *advised), skipped_because=because or _NOTHING)

@@ -129,15 +129,15 @@ def _is_torchs_own(tensor: torch.Tensor) -> bool:
     return type(tensor) in _PLAIN or (type(tensor).__torch_dispatch__ is _BARE and not is_lazy(tensor))
 
 
-def watches_operations(tensor: torch.Tensor) -> bool:
-    """Whether a class of the program's own is told of each operation on it, also of those that only look."""
-    return type(tensor).__torch_dispatch__ is not _BARE and not is_dtensor(tensor)
-
-
 def may_have_storage(tensor: torch.Tensor) -> bool:
     """Whether `storage` may find one, as far as its class says: a DTensor has none."""
     kind = type(tensor)
     return kind in _PLAIN or kind.__torch_dispatch__ is _BARE
+
+
+def has_own_dispatch(tensor: torch.Tensor) -> bool:
+    """Whether the program's class of it has a ``__torch_dispatch__``: torch calls that for any operation, also ours."""
+    return not may_have_storage(tensor) and not is_dtensor(tensor)
 
 
 def is_dtensor(tensor: Any) -> bool:
