@@ -138,6 +138,7 @@ def _of_ranks(family: Family, place: int, seen: _Seen, compared: set[tuple[int, 
         holders, kind = family.holders[place][min(ranks)]
         if len(holders) < 2:
             continue
+        known = [one for one in known if holders <= one[0].ranks.keys()]  # what others have contributed is on record
         broken = [one for one in known if (one[1].without & holders) - ranks]
         compared |= {(family.optimizers[min(ranks)], one[0].number) for one in known if one not in broken}
         if known:

@@ -62,13 +62,14 @@ def trained(
     elements: int = 64,
     sites: Sequence[int] = (7, 7, 7),
     values: Callable[[int, int], Sequence[tuple[str, str, str]]] | None = None,
+    looked: Callable[[int, int], bool] = lambda _, __: True,
 ) -> World:
     """Ranks that train tensors of these names for some steps.
 
     ``parts``: the copies differ after the first step. ``moved``: something writes to them between steps. ``owners``:
     the only rank that steps a tensor. ``more`` and ``after``: what is on record before and after.
     ``values``: by rank and step, the name of a module, and what it has read and made. ``sites``: the lines of the
-    backward() calls.
+    backward() calls. ``looked``: by rank and step, whether the rank has looked at it.
     """
     draw = np.random.default_rng(3)
     drawn = {
@@ -124,6 +125,9 @@ def trained(
             ends = {
                 name: began(rank, name)[:3] + (f"{number + 1}.{rank}" if parts else str(number + 1)) for name in mine
             }
+            if not looked(rank, number):
+                made.append(step(STEP_LINE, number=number, rates=[0.1]))
+                continue
             made.append(noted("W", number, {name: np.ones(NUMBERS) for name in stepped}, words))
             made += [
                 (ev.ModuleValues, {"model": 0, "backward": number * calls + 1, "places": [0], "modules": [name],

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ddpcheck import evidence as ev
+from ddpcheck.evidence.sketches import NUMBERS
 from ddpcheck.facts import reductions
 from ddpcheck.judging.world import World
 from ddpcheck.relations.complete import Completeness, Deviation, completeness
@@ -52,6 +53,18 @@ def test_what_is_added_up_over_all_holders_is_complete():
     found = complete(trained({"a.w": mean}, parts=False))
     assert not found.deviations
     assert found.windows == {(0, number) for number in range(4)}
+
+
+def test_a_window_that_one_rank_alone_has_looked_at_is_not_known():
+    """What the others have contributed to it is on record nowhere."""
+
+    def same(number: int, _: int, call: int, name: str) -> Vector:
+        return np.random.default_rng([number, call, ord(name)]).normal(size=NUMBERS)
+
+    given = trained(
+        {"a": own, "b": own}, steps=6, contributed=same, looked=lambda rank, number: rank == 0 or number < 4
+    )
+    assert complete(given).windows == set()
 
 
 def test_what_is_left_out_of_what_adds_up_all_else():

@@ -129,6 +129,11 @@ def _is_torchs_own(tensor: torch.Tensor) -> bool:
     return type(tensor) in _PLAIN or (type(tensor).__torch_dispatch__ is _BARE and not is_lazy(tensor))
 
 
+def watches_operations(tensor: torch.Tensor) -> bool:
+    """Whether a class of the program's own is told of each operation on it, also of those that only look."""
+    return type(tensor).__torch_dispatch__ is not _BARE and not is_dtensor(tensor)
+
+
 def may_have_storage(tensor: torch.Tensor) -> bool:
     """Whether `storage` may find one, as far as its class says: a DTensor has none."""
     kind = type(tensor)

@@ -21,7 +21,7 @@ from ddpcheck.evidence.sketches import NUMBERS
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.ddp.parameter_names import number_of
 from ddpcheck.probes.digests import fast_digests
-from ddpcheck.probes.digests.readable_memory import is_dtensor
+from ddpcheck.probes.digests.readable_memory import is_dtensor, watches_operations
 from ddpcheck.probes.layouts import declared, models
 from ddpcheck.probes.moments import forward_modes, module_values, pieces, unsharded
 from ddpcheck.probes.moments.pieces import Held
@@ -347,7 +347,7 @@ def _backward_begins(_: Any) -> None:
         one = _Contributed(writer, gradient_events.Running.site)
         looked_at = [(number, one) for number, one in models.alive() if number in _Windows.open]
         for leaf, held in unsharded.leaves(looked_at, partial(pieces.of, writer)):
-            if not leaf.requires_grad or not held:
+            if not leaf.requires_grad or not held or watches_operations(leaf):
                 continue
             node = edge_of(leaf).node
             hook = shielded(partial(_reaches, one, held, leaf._version))

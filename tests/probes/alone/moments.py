@@ -308,3 +308,34 @@ def test_what_is_recomputed_is_no_forward_of_its_own(recorded: Any) -> None:
         outputs.sum().backward()
         optimizer.step()
     assert [(list(one.training), one.several) for one in recorded(ev.Modes)] == [([1, 1, 1], False)] * 2
+
+
+def test_a_class_that_is_told_of_each_operation_is_told_of_the_programs_alone(recorded: Any) -> None:
+    """Where nobody looks, it is told the same."""
+    told: list[list[str]] = [[]]
+
+    class Told(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            told[-1].append(str(func))
+            with torch._C._DisableTorchDispatch():
+                result = func(*(a.as_subclass(torch.Tensor) if isinstance(a, cls) else a for a in args), **kwargs or {})
+            return result.as_subclass(cls) if type(result) is torch.Tensor else result
+
+    class Product(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4, 4).as_subclass(Told))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ self.weight
+
+    net, optimizer = Product(), torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    for number in range(2 * windows.FIRST):
+        windows._Windows.pace.stride = 1 << 10 if number >= windows.FIRST else 1
+        told.append([])
+        net.weight.grad = None
+        net(torch.randn(2, 4)).sum().backward()
+        optimizer.step()
+    assert told[1:] == [told[-1]] * (len(told) - 1)
+    assert told[-1]
