@@ -35,7 +35,8 @@ def of(world: World) -> dict[int, list[tuple[str, Ranks]]]:
 
 def name(world: World, size: int, but: Ranks) -> str:
     """What a number is, rather not of these ranks, over which gradients are added up."""
-    names = [text for text, ranks in of(world).get(size, ()) if ranks != but]
+    known = of(world).get(size, [])
+    names = [text for text, ranks in known if ranks != but] or [text for text, _ in known]
     groups = [text for text in names if "group" in text]
     others = [text for text in names if text not in groups]
     chosen = dict.fromkeys([*others, *groups[:1]])
