@@ -27,11 +27,10 @@ CHECK = Check(
         *GROUPS,
         "steps",
         "backwards",
+        "contributions",
         "loss terms",
         "optimizers",
-        "communication hooks",
-        "reduced parameters",
-        "no_sync",
+        "module calls",
         "parameter names",
     ),
 )
