@@ -1,4 +1,4 @@
-"""What the elements of a loss count in an optimizer's step, and what became of gradients between backward and step."""
+"""What the elements of a loss count in one backward()."""
 
 from __future__ import annotations
 
@@ -31,9 +31,14 @@ class Term(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Elements were multiplied by something before: whether that was a part of the scale cannot be told."""
 
 
-class Weighed(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """One backward()."""
+class LossWeights(Record, frozen=True, kw_only=True):
+    """The loss of one backward()."""
 
+    share: ClassVar[float] = 0.1
+    passing: ClassVar[bool] = True
+
+    backward: int
+    """Counted as in Contributions."""
     site: int
     terms: list[Term] = msgspec.field(default_factory=list)
     why: str = ""
@@ -44,46 +49,3 @@ class Weighed(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """It was given gradients that another rank, or another backward(), has computed: there is no loss here."""
     value: float | None = None
     """Of the loss, as far as it is one number: ranks that share a batch have the same."""
-
-
-class StepWeights(Record, frozen=True, kw_only=True):
-    """The backwards since the last step of any optimizer, at the step of one."""
-
-    share: ClassVar[float] = 0.1
-    passing: ClassVar[bool] = True
-
-    optimizer: int
-    number: int
-    """Steps of this optimizer, from 0."""
-    backwards: list[Weighed]
-    why: str = ""
-    """Why they do not tell what the step was made of, as a clause."""
-    window: int = 0
-    """The windows of this process, counted: the same on ranks that do the same."""
-
-
-class Sums(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """A few numbers that are linear in a gradient: they scale and add up as it does."""
-
-    model: int
-    path: str
-    """The parameter's name in the model."""
-    kind: str
-    numbers: list[float] | None
-    """None where there is no gradient, or it has not arrived."""
-    over: list[int] = msgspec.field(default_factory=list)
-    """The ranks over which a wrapper is declared to reduce it."""
-    divisor: float = 0.0
-    """By which the wrapper is declared to divide their sum."""
-
-
-class GradientSums(Record, frozen=True, kw_only=True):
-    """Gradients as a window's last backward() has left them, or as a step was made on them."""
-
-    share: ClassVar[float] = 0.05
-    passing: ClassVar[bool] = True
-
-    window: int
-    optimizer: int | None
-    """None where backward() has left them."""
-    each: list[Sums]

@@ -45,6 +45,15 @@ def activations(world: World) -> list[Ranks]:
     return list(found)
 
 
+def reach(world: World, ranks: Ranks) -> Ranks:
+    """The ranks whose samples may have a part in what these contribute."""
+    while True:
+        more = ranks.union(*(one for one in activations(world) if one & ranks))
+        if more == ranks:
+            return ranks
+        ranks = more
+
+
 def _calls(world: World, begun: dict[int, float] | None = None) -> set[tuple[Ranks, str, str]]:
     found = set()
     for rank in world:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -68,14 +68,25 @@ class Answer(NamedTuple):
     """How much of the gradient that the step before was made on is in it."""
 
 
+class Made(NamedTuple):
+    """What one gradient is."""
+
+    answer: int
+    """By number, the sum that it is."""
+    factor: float
+    """By what the contributions were multiplied, or the largest of them."""
+    shares: tuple[tuple[tuple[int, int], float], ...] = ()
+    """By rank and backward() call of the window, what each was multiplied by, where this is not one number for all."""
+
+
 class Sums(NamedTuple):
     """What one step was made on, by tensor and stepping ranks."""
 
     number: int
     """The step."""
     answers: list[Answer]
-    by: dict[tuple[Ranks, int], tuple[int, float]]
-    """By stepping ranks and tensor: the answer, and by what the contributions were multiplied."""
+    by: dict[tuple[Ranks, int], Made]
+    """By stepping ranks and tensor."""
     unknown: dict[tuple[Ranks, int], str]
     """The same, for what is not known: why."""
     ranks: dict[int, moments.Window]
@@ -86,10 +97,12 @@ class Sums(NamedTuple):
     """Their lines."""
     moved: set[int]
     """The ranks on which something has written to a parameter between these."""
+    contributed: Callable[[Ranks], Numbers]
+    """By tensor, what ranks have contributed together."""
 
     def used(self) -> Iterator[tuple[int, set[int]]]:
         """By rank, the backward() calls that went into some gradient, as far as is known, or may have."""
-        for answer in {self.answers[number] for number, _ in self.by.values()}:
+        for answer in {self.answers[one.answer] for one in self.by.values()}:
             for rank in answer.over & self.calls.keys():
                 yield rank, {call for place, call in enumerate(self.calls[rank]) if place not in answer.lost}
         for rank in {rank for (ranks, _), why in self.unknown.items() if why == NO_SUM for rank in ranks}:
@@ -386,19 +399,19 @@ class _Look:
         calls = {rank: [one.backward for one in its] for rank, its in each.items()}
         sites = {rank: [one.site for one in its] for rank, its in each.items()}
         moved = {rank for rank, window in self.windows.items() if _has_moved(window)}
-        found = Sums(self.number, [], {}, {}, dict(self.windows), calls, sites, moved)
+        found = Sums(self.number, [], {}, {}, dict(self.windows), calls, sites, moved, self.total)
         numbers: dict[Answer, int] = {}
         for ranks, places in self.steppers.items():
             if not ranks <= self.windows.keys():
                 continue
-            for place, answer, factor in _Solver(self, before, ranks, np.array(places)).solved():
+            for place, answer, factor, shares in _Solver(self, before, ranks, np.array(places)).solved():
                 if isinstance(answer, str):
                     found.unknown[ranks, place] = answer
                     continue
                 if answer not in numbers:
                     numbers[answer] = len(found.answers)
                     found.answers.append(answer)
-                found.by[ranks, place] = numbers[answer], factor
+                found.by[ranks, place] = Made(numbers[answer], factor, shares)
         return found
 
 
@@ -411,7 +424,8 @@ def _has_moved(window: moments.Window) -> bool:
     return False
 
 
-Solved = tuple[int, Answer | str, float]
+Shares = tuple[tuple[tuple[int, int], float], ...]
+Solved = tuple[int, Answer | str, float, Shares]
 
 
 class _Solver:
@@ -433,7 +447,7 @@ class _Solver:
         self.equations = np.array([min(NUMBERS, look.tensors[place].elements) for place in places])
         zeros = [size == 0 for size in self.sizes.values()] or [np.zeros(len(places), dtype=bool)]
         self.has_zeros: Bools = np.asarray(np.any(zeros, axis=0))
-        self.answers: dict[int, tuple[Answer | str, float]] = {}
+        self.answers: dict[int, tuple[Answer | str, float, Shares]] = {}
         """By number among the places."""
 
     def solved(self) -> Iterator[Solved]:
@@ -465,8 +479,8 @@ class _Solver:
     def left(self) -> list[int]:
         return [n for n in range(len(self.places)) if n not in self.answers]
 
-    def _tell(self, n: int, answer: Answer | str, factor: float = 0.0) -> None:
-        self.answers.setdefault(n, (answer, factor))
+    def _tell(self, n: int, answer: Answer | str, factor: float = 0.0, shares: Shares = ()) -> None:
+        self.answers.setdefault(n, (answer, factor, shares))
 
     def _in_it(self, n: int, ranks: Ranks) -> Ranks:
         """Those that have contributed to it anything but zeros."""
@@ -560,7 +574,7 @@ class _Solver:
             shares = {part: float(one) for parts, one in zip(columns, found, strict=True) for part in parts}
             largest = max(map(abs, shares.values()))
             if largest:
-                self._tell(left[at], self._answer(left[at], shares, largest, off), largest)
+                self._tell(left[at], self._answer(left[at], shares, largest, off), largest, tuple(shares.items()))
 
     def _answer(self, n: int, shares: Mapping[tuple[int, int], float], largest: float, off: float) -> Answer:
         over = self._in_it(n, frozenset(rank for (rank, _), share in shares.items() if abs(share) > SMALL * largest))

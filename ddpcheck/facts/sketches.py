@@ -9,6 +9,9 @@ from ddpcheck.evidence.sketches import COLUMNS, NUMBERS, ROWS, folded
 
 Numbers = NDArray[np.float64]
 
+ALIKE = 1e-4
+"""How far apart sketches of one tensor may be that was computed twice, over their size."""
+
 _GOLDEN, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
@@ -36,3 +39,8 @@ def of(whole: NDArray[np.float64]) -> Numbers:
 def unpacked(data: bytes) -> Numbers:
     """The sketches of some tensors as a record has them, one row each."""
     return np.frombuffer(data, dtype="<f8").reshape(-1, NUMBERS)
+
+
+def are_alike(one: Numbers, other: Numbers) -> bool:
+    """Whether two tensors are the same but for rounding."""
+    return bool(np.linalg.norm(one - other) <= ALIKE * max(np.linalg.norm(one), np.linalg.norm(other)))

@@ -32,5 +32,5 @@ def _peers(rank: Rank) -> set[int]:
 
 
 def _is_sent_gradients(rank: Rank) -> bool:
-    backwards = [one for record in rank.of(ev.StepWeights) for one in record.backwards]
+    backwards = rank.of(ev.LossWeights)
     return bool(backwards) and all(one.continued for one in backwards)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
@@ -220,20 +220,19 @@ def _rate(rates: Sequence[float], group: int) -> float | None:
 
 
 def with_finite_gradients(optimizer: Aligned, found: Sequence[Window]) -> list[Window]:
-    """The windows whose gradients are finite, as far as their sums were made."""
-    sums = [_sums(rank, of.optimizer) for rank, of in zip(optimizer.ranks, optimizer.described, strict=True)]
-    return [one for one in found if all(map(_is_finite, sums, one.steps))]
+    """The windows whose gradients are finite, as far as they were looked at."""
+    looks = [_looks(rank, of.optimizer) for rank, of in zip(optimizer.ranks, optimizer.described, strict=True)]
+    return [one for one in found if all(map(_is_finite, looks, one.steps))]
 
 
-def _sums(rank: Rank, optimizer: int) -> list[tuple[int, bool]]:
-    """When sums of its gradients were made, and whether all of these are finite."""
+def _looks(rank: Rank, optimizer: int) -> list[tuple[int, bool]]:
+    """The steps of which gradients were looked at, and whether all of these are finite."""
     return [
-        (record.n, all(math.isfinite(number) for one in record.each for number in one.numbers or ()))
-        for record in rank.of(ev.GradientSums)
-        if record.optimizer == optimizer
+        (one.number, all(np.isfinite(value.sketch).all() for value in one.gradients.values()))
+        for one in moments.windows(rank).get(optimizer, [])
     ]
 
 
-def _is_finite(sums: Sequence[tuple[int, bool]], step: ev.Step) -> bool:
-    place = bisect_left(sums, (step.n, False))
-    return not place or sums[place - 1][1]
+def _is_finite(looks: Sequence[tuple[int, bool]], step: ev.Step) -> bool:
+    place = bisect_right(looks, (step.number, True))
+    return not place or looks[place - 1][1]

@@ -102,8 +102,8 @@ def completeness(family: Family) -> Completeness:
 def _by_tensor(family: Family) -> Mapping[int, _Seen]:
     found: dict[int, _Seen] = defaultdict(lambda: defaultdict(list))
     for sums in family.windows:
-        for (ranks, place), (number, _) in sums.by.items():
-            found[place][ranks].append((sums, sums.answers[number]))
+        for (ranks, place), made in sums.by.items():
+            found[place][ranks].append((sums, sums.answers[made.answer]))
     return found
 
 
@@ -201,9 +201,9 @@ def _are_like_ones_joined(family: Family, place: int, holders: Ranks) -> bool:
     return any(
         family.tensors[other].shape == shape
         and family.holders[other][min(ranks)].kind == "constant"
-        and sums.answers[number].over >= holders
+        and sums.answers[made.answer].over >= holders
         for sums in family.windows
-        for (ranks, other), (number, _) in sums.by.items()
+        for (ranks, other), made in sums.by.items()
         if other != place
     )
 

@@ -20,7 +20,7 @@ def answers(given: World, path: str = "a.w") -> list[Answer]:
     """What is known of one tensor, window by window and rank by rank."""
     found = family(given)
     place = next(n for n, tensor in enumerate(found.tensors) if tensor.path == path)
-    return [sums.answers[number] for sums in found.windows for (_, at), (number, _) in sums.by.items() if at == place]
+    return [sums.answers[made.answer] for sums in found.windows for (_, at), made in sums.by.items() if at == place]
 
 
 def unknown(given: World) -> set[str]:
@@ -30,7 +30,7 @@ def unknown(given: World) -> set[str]:
 def test_a_mean_is_the_sum_of_all_ranks():
     given = trained({"a.w": mean, "b.w": mean})
     assert set(answers(given)) == {Answer(frozenset({0, 1}), frozenset())}
-    assert {round(factor, 6) for sums in family(given).windows for _, factor in sums.by.values()} == {0.5}
+    assert {round(made.factor, 6) for sums in family(given).windows for made in sums.by.values()} == {0.5}
 
 
 def test_a_rank_that_is_left_out_is_named():

@@ -14,9 +14,9 @@ from tests.judging.written import call, world
 
 def sent_by(rank, others, number=3, continued=True, op="send"):
     """Calls to other ranks, as many as there are steps, and where its backwards go on from."""
-    weights = {"optimizer": 0, "number": 0, "backwards": [ev.Weighed(site=20, continued=continued)]}
+    weights = {"backward": 1, "site": 20, "continued": continued}
     calls = [call(turn, 8, op, peer=other) for other in others for turn in range(number)]
-    return [*calls, (ev.StepWeights, weights)]
+    return [*calls, (ev.LossWeights, weights)]
 
 
 def three(**last):

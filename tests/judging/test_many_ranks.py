@@ -15,8 +15,6 @@ from tests.judging.written import call, world
 
 CUBE = (4, 4, 4)
 WAYS = [("S0", "S0", "R"), ("R", "S0", "S1"), ("R", "R", "S0")]
-SUMMED = 24
-"""Parameters whose gradients a rank writes sums of."""
 
 
 def group(rank, dim):
@@ -28,13 +26,8 @@ def group(rank, dim):
     return ",".join(str(first + place * stride) for place in range(4)) + f"#{dim + 1}"
 
 
-def sums(rank, step, names, scale):
-    numbers = [scale * (rank * 0.37 + step + k * 1.1) for k in range(6)]
-    return [ev.Sums(model=0, path=name, kind="float32[64]", numbers=numbers) for name in names]
-
-
-def between_steps(rank, number, names, calls):
-    """What a rank calls, and what is weighed and added up, until its next step."""
+def between_steps(rank, number, calls):
+    """What a rank calls, and what is weighed, until its next step."""
     dims = (None, 0, 1, 2)
     made = [
         call(
@@ -46,15 +39,8 @@ def between_steps(rank, number, names, calls):
         )
         for c in range(calls)
     ]
-    loss = ev.Weighed(
-        site=20, terms=[ev.Term(by="NllLoss", elements=10 + rank, weight=1 / 2000, kind="mean")], value=1.0
-    )
-    return [
-        *made,
-        (ev.GradientSums, {"window": number, "optimizer": None, "each": sums(rank, number, names, 1)}),
-        (ev.GradientSums, {"window": number, "optimizer": 0, "each": sums(rank, number, names, 0.5)}),
-        (ev.StepWeights, {"optimizer": 0, "number": number, "backwards": [loss], "window": number}),
-    ]
+    terms = [ev.Term(by="NllLoss", elements=10 + rank, weight=1 / 2000, kind="mean")]
+    return [*made, (ev.LossWeights, {"backward": number + 1, "site": 20, "terms": terms, "value": 1.0})]
 
 
 def cube(parameters, steps, calls=40, bare=False):
@@ -76,7 +62,7 @@ def cube(parameters, steps, calls=40, bare=False):
         )
         for number in range(steps):
             moved = [f"+{one}"[:8] for one in value]
-            ranks[-1] += [*between_steps(rank, number, names[:SUMMED], calls), stepped(7, number, value, moved)]
+            ranks[-1] += [*between_steps(rank, number, calls), stepped(7, number, value, moved)]
     return world(*ranks)
 
 
@@ -102,6 +88,6 @@ def test_memory_grows_with_records_and_not_with_pairs():
         judge_world(large)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    records = sum(len(rank.of(kind)) for rank in large for kind in (ev.Call, ev.GradientSums, ev.Step))
+    records = sum(len(rank.of(kind)) for rank in large for kind in (ev.Call, ev.LossWeights, ev.Step))
     assert peaks[1] < 3 * peaks[0]
     assert peaks[1] < 3000 * records, (peaks, records)

@@ -266,10 +266,8 @@ FIELDS: dict[str, dict[str, Action]] = {
     "Norm": {"how": fact, "group": fact, "joint": fact},
     "Part": {"by": fact},
     "PartRead": {"what": fact},
-    "Sums": {"path": name, "kind": fact},
     "Term": {"by": fact, "kind": fact, "factors": fact},
-    "Weighed": {"why": fact},
-    "StepWeights": {"why": fact},
+    "LossWeights": {"why": fact},
     # data and random states: a seed is written as its value or a digest of it
     "Loader": {"dataset": kind, "sampler": kind, "batch_sampler": kind},
     "Pass": {"seed": fact},

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
+from ddpcheck.facts import moments
 from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import Finding
@@ -22,9 +22,12 @@ class _Made(NamedTuple):
 
     rank: Rank
     step: ev.Step
-    sums: ev.GradientSums
     emptied: bool
-    """backward() has left gradients, and all are zeros when the step is made on them."""
+    """backward() has contributed gradients, and all are zeros when the step is made on them."""
+    whole: bool
+    """It was made on gradients, after something had been exchanged."""
+    name: str
+    """A parameter."""
 
 
 def findings(world: World) -> Iterator[Finding]:
@@ -34,11 +37,11 @@ def findings(world: World) -> Iterator[Finding]:
     of it from the others. Zeros that only stand in this rank's part of a sum are
     none when the step is made.
     """
-    windows = by_key((made.sums.window, made) for rank in world for made in _made(rank))
+    windows = by_key((made.step.number, made) for rank in world for made in _made(rank))
     lost: dict[str, list[_Made]] = defaultdict(list)
-    trained = {made.rank.rank for each in windows.values() for made in each if _is_whole(made)}
+    trained = {made.rank.rank for each in windows.values() for made in each if made.whole}
     for each in windows.values():
-        if any(map(_is_whole, each)):
+        if any(made.whole for made in each):
             for made in each:
                 if made.emptied and not made.step.collectives and made.rank.rank in trained:
                     lost[str(made.rank.where(made.step.site))].append(made)
@@ -48,40 +51,25 @@ def findings(world: World) -> Iterator[Finding]:
 
 
 def _made(rank: Rank) -> Iterator[_Made]:
-    steps = by_key((one.optimizer, one) for one in rank.of(ev.Step))
-    left: dict[int, ev.GradientSums] = {}
-    for record in rank.of(ev.GradientSums):
-        if record.optimizer is None:
-            left[record.window] = record
-            continue
-        its = steps[record.optimizer]
-        step = next(iter(its[bisect_right(its, record.n, key=lambda one: one.n) :]), None)
-        before = left.get(record.window)
-        if step is not None and before is not None:
-            yield _Made(rank, step, record, _is_emptied(before, record))
-
-
-def _is_emptied(left: ev.GradientSums, stepped: ev.GradientSums) -> bool:
-    """Whether all that is stepped on is zeros, and none of it was so when backward() had ended."""
-    before = {(one.model, one.path): one.numbers for one in left.each}
-    pairs = [(before.get((one.model, one.path)), one.numbers) for one in stepped.each]
-    return bool(pairs) and all(was and any(was) and now is not None and not any(now) for was, now in pairs)
-
-
-def _is_whole(made: _Made) -> bool:
-    """Whether the step was made on gradients, after something had been exchanged."""
-    return bool(made.step.collectives) and any(any(one.numbers or ()) for one in made.sums.each)
+    for step in rank.of(ev.Step):
+        window = moments.window(rank, step.optimizer, step.number)
+        if window is not None:
+            stepped = {piece for piece, value in window.gradients.items() if value.sketch.any()}
+            given = {piece for piece, each in window.contributions.items() if any(one.sketch.any() for one in each)}
+            own = given & window.gradients.keys()
+            pieces = moments.pieces(rank)
+            name = pieces[min(own)].path if own else ""
+            yield _Made(rank, step, bool(own) and not stepped, bool(stepped) and bool(step.collectives), name)
 
 
 def _finding(its: list[_Made], among: int) -> Finding:
     first = its[0]
     ranks = tuple(sorted({made.rank.rank for made in its}))
-    names = [one.path for one in first.sums.each]
     return Finding(
         rule="step-on-zeroed-gradients",
         severity="warning",
         ranks=ranks,
-        subject=names[0],
+        subject=first.name,
         step=first.step.number,
         expected="each step to be made on what backward() has computed, or on what the ranks have made of it",
         found=f"{count(len(its), 'step')} (of {among} looked at) on zeros, on {ranks_text(ranks)}, though backward() "

@@ -11,9 +11,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
+from ddpcheck.facts import moments, sketches
+from ddpcheck.facts.sketches import Numbers
 from ddpcheck.judging.loader_passes import Pass
 from ddpcheck.judging.same_dataset import Identity, by_index
-from ddpcheck.judging.summed_gradients import ALIKE
 from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Rank
 
@@ -35,7 +36,7 @@ class _Extent(NamedTuple):
 def sharers(there: Mapping[int, Sequence[Pass]], identity: Identity, wrapped: bool) -> set[int]:
     """The ranks that share their batches with a lower rank, each of which gives its model another part of them.
 
-    Where nothing reduces gradients within backward(), those that it leaves show whether models were given the same.
+    Where nothing reduces gradients within backward(), what it contributes shows whether models were given the same.
     """
     alike: list[list[int]] = []
     for rank in sorted(there):
@@ -56,24 +57,21 @@ def sharers(there: Mapping[int, Sequence[Pass]], identity: Identity, wrapped: bo
     return found
 
 
-def _gradients(rank: Rank) -> dict[Hashable, list[float]]:
-    """A few sums of each gradient as backward() left it, by window."""
+def _gradients(rank: Rank) -> dict[Hashable, Numbers]:
+    """What each backward() has contributed to each parameter."""
     return {
-        (record.window, one.path, one.kind): one.numbers
-        for record in rank.of(ev.GradientSums)
-        if record.optimizer is None
-        for one in record.each
-        if one.numbers
+        (one.backward, moments.pieces(rank)[piece].path): one.sketch
+        for window in moments.windows(rank).values()
+        for its in window
+        for piece, each in its.contributions.items()
+        for one in each
     }
 
 
-def _differ(mine: Mapping[Hashable, list[float]], yours: Mapping[Hashable, list[float]]) -> bool:
-    """Whether two ranks were left with different gradients, in half of what can be compared at least."""
+def _differ(mine: Mapping[Hashable, Numbers], yours: Mapping[Hashable, Numbers]) -> bool:
+    """Whether two ranks have contributed different gradients, in half of what can be compared at least."""
     common = mine.keys() & yours.keys()
-    differing = sum(
-        max(abs(a - b) for a, b in zip(mine[key], yours[key], strict=False)) > ALIKE * max(map(abs, mine[key]))
-        for key in common
-    )
+    differing = sum(not sketches.are_alike(mine[key], yours[key]) for key in common)
     return 0 < len(common) <= 2 * differing
 
 

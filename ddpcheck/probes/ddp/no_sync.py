@@ -12,7 +12,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.probes.collectives import every_call
 from ddpcheck.probes.data import dataloaders
-from ddpcheck.probes.ddp import loss_weights
 from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS, Wrapper
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.recording import recorder, user_lines
@@ -56,7 +55,6 @@ def _around_zero_grad(original: Any) -> Any:
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
         for wrapper in list(WRAPPERS.all.values()):
             wrapper.lines.clear()  # what follows is no accumulation of what was before
-        loss_weights.zeroed()
         gradient_events.ZEROED.tell()
         return original(self, *args, **kwargs)
 

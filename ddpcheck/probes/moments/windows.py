@@ -7,6 +7,7 @@ stand in a backward() of such a window, and nowhere else.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpcheck.evidence import WIDTH, At, Contributions, Layout, Values
+from ddpcheck.evidence import ORACLE, WIDTH, At, Contributions, Layout, Values
 from ddpcheck.evidence.sketches import NUMBERS
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.ddp.parameter_names import number_of
@@ -83,7 +84,17 @@ def watch() -> None:
     around(torch.autograd, "grad", _around_grad)
 
 
-def _is_looked_at() -> bool:
+def is_asked_for() -> bool:
+    """Whether every window is to be looked at."""
+    return bool(os.environ.get(ORACLE))
+
+
+def backwards() -> int:
+    """The outermost backward() calls of this process so far."""
+    return _Windows.backwards
+
+
+def is_looked_at() -> bool:
     """Whether some optimizer's next step is one that is looked at, and what it steps has been called since its last."""
     so_far = _Windows.all_steps, len(_Windows.called), gradient_events.numbers()
     if _Windows.open or _Windows.so_far != so_far:
@@ -110,7 +121,7 @@ def _waits(optimizer: int) -> bool:
 def _is_due(number: int) -> bool:
     """Whether an optimizer's step of this number is looked at."""
     writer = recorder.always()
-    if writer is None or is_lone() or not _Windows.pace.is_due(number):
+    if writer is None or is_lone() or not (_Windows.pace.is_due(number) or is_asked_for()):
         return False
     return number % max(writer.stride(Values), writer.stride(Contributions)) == 0
 
@@ -144,7 +155,7 @@ def _forward(module: Any, _: int) -> None:
     inner = module.module if isinstance(module, DistributedDataParallel) else module
     if models.is_met(number := number_of(inner)):
         _Windows.called.add(number)
-    if writer is None or not _is_looked_at():
+    if writer is None or not is_looked_at():
         return
     if number not in _Windows.open:
         return
@@ -328,7 +339,7 @@ def _backward_begins(_: Any) -> None:
         _contributed = None
     writer = recorder.current()
     edge_of = attribute(torch.autograd.graph, "get_gradient_edge", None)
-    if writer is None or edge_of is None or not _is_looked_at():
+    if writer is None or edge_of is None or not is_looked_at():
         return
     with _timed(), recorder.silence():
         forward_modes.write(writer, _Windows.backwards)
@@ -383,7 +394,7 @@ def _around_grad(original: Callable[..., Any]) -> Callable[..., Any]:
 def _granted(inputs: Any, gradients: Any) -> None:
     """The program has asked for gradients, and does with them what it likes."""
     writer = recorder.current()
-    if writer is None or not isinstance(inputs, (list, tuple)) or not _is_looked_at():
+    if writer is None or not isinstance(inputs, (list, tuple)) or not is_looked_at():
         return  # what an iterator has handed out is gone
     with _timed(), recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         asked = {id(one): gradient for one, gradient in zip(inputs, gradients, strict=True) if gradient is not None}

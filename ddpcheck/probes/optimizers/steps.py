@@ -17,7 +17,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ddpcheck.evidence import NO_SITE, Spent, Step, Usage
 from ddpcheck.probes.collectives import every_call
-from ddpcheck.probes.ddp import after_backward, loss_weights
+from ddpcheck.probes.ddp import after_backward
 from ddpcheck.probes.ddp.after_backward import AfterBackward
 from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS, Wrapper
 from ddpcheck.probes.ddp.wrappers import BACKWARDS, note_attributes, note_buffers
@@ -272,7 +272,6 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
             but = it.unseen | declared.with_pending_sums(parameters, it.parts)
             gradients = fast_digests.queued([p.grad for p in parameters], None if whole else it.steps, but)
     with recorder.silence():
-        loss_weights.entered(writer, it.number, parameters)
         it.exchanges.entered(writer, it.window, it.number, it.steps, parameters, it.unseen)
     it.spent = _spend(it, parameters, bool(gradients))
     it.window.entered(parameters)
@@ -360,7 +359,6 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
             note_buffers(writer, wrapper, "step")
     model_buffers.note(writer, it.number, number, entry.site)
     BACKWARDS.count = 0
-    loss_weights.stepped(writer, it.number, number)
     cost = entry.took + clock.fine() - began
     if entry.whole or looked:
         after = [one for one in entry.after if one is not None]

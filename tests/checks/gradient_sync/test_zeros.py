@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from ddpcheck import evidence as ev
+from ddpcheck.evidence.sketches import NUMBERS, packed
 from ddpcheck.judging import zero_digests
 from tests.judging.judged import run_judged
 from tests.judging.training_steps import digests, optimizer, stepped
@@ -51,8 +53,25 @@ def test_a_rate_of_zero():
 @pytest.mark.parametrize(("number", "compared"), [(1.0, 2), (math.nan, 0), (math.inf, 0)])
 def test_gradients_that_are_not_finite(number, compared):
     """They are equal bits on all ranks, and so is what steps make of them from then on."""
-    sums = ev.Sums(model=0, path="w", kind="float32[1]", numbers=[number])
-    look = ev.GradientSums, {"window": 0, "optimizer": 0, "each": [sums]}
+    fields = {
+        "at_moment": "G",
+        "optimizer": 0,
+        "number": 0,
+        "backwards": 1,
+        "since": (0, 0),
+        "pieces": [0],
+        "places": [0],
+    }
+    look = (
+        ev.Values,
+        {
+            **fields,
+            "pieces": [0],
+            "places": [0],
+            "digests": digests("g"),
+            "sketches": packed([np.full(NUMBERS, number)]),
+        },
+    )
     steps = [stepped(9, gradient, after, number=n) for n, (gradient, after) in enumerate(("gp", "hq"))]
     rank = [wrapped(3), optimizer(0, 4, "a"), look, *steps]
     found = {one.check: one.checked for one in run_judged(world(rank, rank), *CHECKS)}

@@ -2,47 +2,54 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.optimizer_coverage.run import judge
-from tests.checks.token_weight.test_whole_weight import LOCAL, sums
+from ddpcheck.evidence.sketches import NUMBERS, packed
 from tests.judging.written import step, world
 
-ZEROS = [0.0] * 6
+PIECES = [
+    ev.Piece(piece=n, model=0, path=name, shape=(4,), sizes=(4,), offset=(0,), layout=None, dtype="float32")
+    for n, name in enumerate("ab")
+]
 
 
-def judged(empty, exchanged=None, left=lambda rank: LOCAL[rank], ranks=3, rounds=6):
+def judged(empty, exchanged=None, given=1.0, ranks=3, rounds=6):
     """By rank and round, whether the step is made on zeros, and whether anything was exchanged before it."""
     every = []
     for rank in range(ranks):
-        records = []
-        for window in range(rounds):
-            zeros = empty(rank, window)
-            calls = (exchanged or (lambda r, w: not empty(r, w)))(rank, window)
+        records = [(ev.Pieces, {"pieces": PIECES})]
+        for number in range(rounds):
+            zeros = empty(rank, number)
+            calls = (exchanged or (lambda r, n: not empty(r, n)))(rank, number)
+            full = np.arange(1.0, NUMBERS + 1) + rank
+            backward = {"backward": number + 1, "site": 7, "how": "backward", "whole": [False] * 2, "versions": [0] * 2}
+            entry = {"at_moment": "G", "optimizer": 0, "number": number, "backwards": number + 1, "places": [0, 1]}
             records += [
-                (ev.GradientSums, {"window": window, "optimizer": None, "each": [sums(p, left(rank)) for p in "ab"]}),
-                (ev.GradientSums, {"window": window, "optimizer": 0,
-                                   "each": [sums(p, ZEROS if zeros else LOCAL[rank]) for p in "ab"]}),
-                step(9, number=window, collectives=int(calls)),
+                (ev.Contributions, {**backward, "pieces": [0, 1], "sketches": packed([full * given] * 2)}),
+                (ev.Values, {**entry, "since": (number, number), "pieces": [0, 1], "digests": b"g" * 2 * ev.WIDTH,
+                             "sketches": packed([full * (not zeros)] * 2)}),
+                step(9, number=number, collectives=int(calls)),
             ]  # fmt: skip
         every.append(records)
     return judge(world(*every)).findings
 
 
 def test_a_rank_without_a_partner():
-    (found,) = judged(lambda rank, window: window % 3 == rank)
+    (found,) = judged(lambda rank, number: number % 3 == rank)
     assert (found.severity, found.ranks, found.where.line, found.count) == ("warning", (0, 1, 2), 9, 3)
 
 
-@pytest.mark.parametrize("given", [
-    {"empty": lambda rank, window: False},
-    {"empty": lambda rank, window: window == rank == 1},  # once
-    {"empty": lambda rank, window: window % 3 == 0},  # all ranks leave it out
-    {"empty": lambda rank, window: window % 3 == rank, "exchanged": lambda rank, window: True},  # agreed
-    {"empty": lambda rank, window: window % 3 == rank, "left": lambda rank: ZEROS},
-    {"empty": lambda rank, window: rank == 1},  # it trains nothing at all
-    {"empty": lambda rank, window: window % 3 == rank, "exchanged": lambda rank, window: False},  # each by itself
+@pytest.mark.parametrize("more", [
+    {"empty": lambda rank, number: False},
+    {"empty": lambda rank, number: number == rank == 1},  # once
+    {"empty": lambda rank, number: number % 3 == 0},  # all ranks leave it out
+    {"empty": lambda rank, number: number % 3 == rank, "exchanged": lambda rank, number: True},  # agreed
+    {"empty": lambda rank, number: number % 3 == rank, "given": 0.0},
+    {"empty": lambda rank, number: rank == 1},  # it trains nothing at all
+    {"empty": lambda rank, number: number % 3 == rank, "exchanged": lambda rank, number: False},  # each by itself
 ])  # fmt: skip
-def test_where_none_is_lost(given):
-    assert judged(**given) == ()
+def test_where_none_is_lost(more):
+    assert judged(**more) == ()

@@ -13,10 +13,10 @@ def judged(scales=((8.0, 8.0, 8.0), (8.0, 4.0, 4.0)), continued=(True, False), s
     """Two ranks with a step for each scale; the second one has the loss."""
     ranks = []
     for rank, (own, is_sent) in enumerate(zip(scales, continued, strict=True)):
-        given = {"optimizer": 0, "number": 0, "backwards": [ev.Weighed(site=20, continued=is_sent)]}
+        given = {"backward": 1, "site": 20, "continued": is_sent}
         sent = [call(number, 5, op="send" if rank else "recv", peer=1 - rank) for number in range(sends)]
         steps = [step(30, number=number, scale=scale) for number, scale in enumerate(own)]
-        ranks.append([(ev.StepWeights, given), *sent, *steps])
+        ranks.append([(ev.LossWeights, given), *sent, *steps])
     return judge(world(*ranks))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -19,6 +20,7 @@ from ddpcheck.checks.shard_partition.run import (
     judge,
 )
 from ddpcheck.checks.shard_partition.unintended_data import FEW, INPUTS
+from ddpcheck.evidence.sketches import NUMBERS, packed
 from ddpcheck.judging.world import Process, Rank, Stretch, World
 from tests.judging.loaded import OWN, PLAIN, STREAM, drawn, loader, through
 from tests.judging.own_reductions import BOTH, carried, optimizer, stepped
@@ -309,17 +311,26 @@ def test_parts_of_samples_of_one_reader(records):
         assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), OWN_OR_PARTS)
 
 
-def sums(*numbers):
-    each = [ev.Sums(model=0, path="a", kind="float32[4]", numbers=list(numbers), over=[], divisor=0.0)]
-    return ev.GradientSums, {"window": 0, "optimizer": None, "each": each}
+def contributed(*numbers):
+    """What a backward() has contributed to a parameter, and the step after it."""
+    piece = ev.Piece(piece=0, model=0, path="a", shape=(4,), sizes=(4,), offset=(0,), layout=None, dtype="float32")
+    rows = packed([np.resize(numbers, NUMBERS)])
+    one = {"pieces": [0], "sketches": rows}
+    made = {"backward": 1, "site": 7, "how": "backward", "whole": [False], "versions": [0]}
+    stepped = {"at_moment": "G", "optimizer": 0, "number": 0, "backwards": 1, "since": (0, 0), "places": [0]}
+    return [
+        (ev.Pieces, {"pieces": [piece]}),
+        (ev.Contributions, {**made, **one}),
+        (ev.Values, {**stepped, **one, "digests": b"g" * ev.WIDTH}),
+    ]
 
 
 def test_parts_of_a_batch_in_a_model_without_a_wrapper():
     """Ranks that read the same, and are left with other gradients, have given their models other inputs."""
     own = [loader(rank=0, replicas=1), *through(EVERY), *REDUCES]
-    judged = judge(world([*own, sums(1.0, 2.0)], [*own, sums(1.5, -2.0)]))
+    judged = judge(world([*own, *contributed(1.0, 2.0)], [*own, *contributed(1.5, -2.0)]))
     assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), PARTS)
-    (finding,) = judge(world([*own, sums(1.0, 2.0)], [*own, sums(1.0, 2.0)])).findings
+    (finding,) = judge(world([*own, *contributed(1.0, 2.0)], [*own, *contributed(1.0, 2.0)])).findings
     assert finding.rule == "repeated-samples"
 
 

@@ -52,10 +52,10 @@ def test_each_looks_at_what_it_trains(recorded: Any):
 
 
 def test_what_is_counted_for_all_belongs_to_none(recorded: Any):
-    """Weights of losses, and sums of gradients, from one backward() to a step."""
+    """Weights of losses, and what a backward() has contributed."""
     made = [train(1)]
-    assert recorded(ev.StepWeights)
+    assert recorded(ev.LossWeights)
     in_a_thread(made)
-    before = len(recorded(ev.StepWeights)), len(recorded(ev.GradientSums))
+    before = len(recorded(ev.LossWeights)), len(recorded(ev.Contributions))
     train()
-    assert (len(recorded(ev.StepWeights)), len(recorded(ev.GradientSums))) == before
+    assert (len(recorded(ev.LossWeights)), len(recorded(ev.Contributions))) == before

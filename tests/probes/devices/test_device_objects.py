@@ -19,7 +19,6 @@ from ddpcheck.probes import all_probes
 from ddpcheck.probes.devices import device_events, device_numbers, queued_calls
 from ddpcheck.probes.devices.device_objects import Held, forever
 from ddpcheck.probes.devices.device_time import DeviceTime
-from ddpcheck.probes.layouts import gradient_sums
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import look_costs, recorder
 from tests.probes.devices import fake_cuda
@@ -71,8 +70,8 @@ time.end()
 look_costs.add_later(time.seconds)
 coming = device_numbers.Fetched(numbers())
 later_records.write(recorder.current(), print, each=coming)
-gradient_sums._looks.left = Held([numbers()])
-gradient_sums._factors[0] = forever(numbers())
+kept_numbers = Held([numbers()])
+kept_for_good = forever(numbers())
 child = os.fork()
 if not child:
     assert coming.is_there() and coming.told() is None, "it cannot ask the device"

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from ddpcheck.probes.data.loader_pass import is_told
-from ddpcheck.probes.ddp import loss_weights
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.recording import lone_rank
 from ddpcheck.probes.recording.pace import Pace, is_due
@@ -17,8 +16,8 @@ def test_where_looks_begin(monkeypatch, world_size, looks):
     """At steps, passes, forwards and backwards; and of the tensors that are read all the same, nothing is."""
     monkeypatch.setattr(lone_rank, "_lone", False)
     lone_rank.joined(world_size)
-    begun = is_due(0), Pace().is_due(0), Pace(careful=True).is_due(0), is_told(0, 3), loss_weights._Window().due
-    assert begun == (looks,) * 5
+    begun = is_due(0), Pace().is_due(0), Pace(careful=True).is_due(0), is_told(0, 3)
+    assert begun == (looks,) * 4
     digest = fast_digests.digests([torch.ones(2), None])
     assert (digest[: len(fast_digests.UNSEEN)] != fast_digests.UNSEEN) == looks
     assert digest.endswith(fast_digests.ABSENT)

@@ -1,40 +1,29 @@
-"""What each element of the loss counts, weighed while its gradient passes: at some steps, or at every one."""
+"""What each element of the loss counts, weighed while its gradient passes, in windows that are looked at."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
-from ddpcheck.evidence import ORACLE, StepWeights, Term, Weighed
+from ddpcheck.evidence import LossWeights, Term
 from ddpcheck.probes.data.loader_pass import Tally
-from ddpcheck.probes.ddp import loss_terms
-from ddpcheck.probes.ddp.loss_terms import Found, NotFollowed
-from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS
-from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.devices.device_numbers import Fetched
-from ddpcheck.probes.layouts import gradient_sums
-from ddpcheck.probes.optimizers import gradient_events
+from ddpcheck.probes.moments import loss_terms, windows
+from ddpcheck.probes.moments.loss_terms import Found, NotFollowed
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, user_lines
-from ddpcheck.probes.recording.lone_rank import is_lone
-from ddpcheck.probes.recording.patching import around, shielded
+from ddpcheck.probes.recording.patching import around, safely, shielded
 
-MOST_BACKWARDS = 64
-"""Backwards of one step that are kept."""
-FIRST = 8
-"""Steps that are weighed in every run; after these, those whose number is a power of two."""
 CHEAP = {"cpu": 1 << 22, "cuda": 1 << 28}
 """Elements of a gradient that is looked at in every run, by where it is: fewer than what made it has gone through."""
 
 ALIKE = 0.01
 """By how much of itself the weight of elements may vary within one backward, as rounding in 16 bits makes it."""
 
-GONE = "gradients were zeroed between a backward() and the step"
 LARGEST = 1 << 22
 """Elements of a gradient that is looked at, where they are not one number seen many times."""
 
@@ -42,27 +31,12 @@ NOT_ALIKE = "the elements of one backward() have different weights already"
 """As those of classes with a weight of their own."""
 
 
-class _Window:
-    """The backwards since the last step of any optimizer."""
+class _Seen:
+    """What is kept between the backward() calls of this process."""
 
-    def __init__(self) -> None:
-        self.number = 0
-        self.count = 0
-        """Windows so far: a step that no backward() has come before begins none."""
-        self.inside = False
-        self.backwards: list[_Backward] = []
-        self.why = ""
-        self.batch: tuple[int, int] | None = None
-        """The pass and the number of its batches at the last backward()."""
-
-    @property
-    def due(self) -> bool:
-        early = self.number < FIRST or not self.number & (self.number - 1)
-        return (early or _is_asked_for()) and not gradient_events.several_train() and not is_lone()
-
-    def begin(self) -> None:
-        self.count += bool(self.backwards)
-        self.backwards, self.why = [], ""
+    inside = False
+    batch: tuple[int, int] | None = None
+    """The pass and the number of its batches at the last one that was weighed."""
 
 
 class _Backward:
@@ -85,23 +59,21 @@ class _Backward:
         self.read: dict[int, torch.Tensor] = {}
         """By the place of a part: the elements that count, and the least and the greatest gradient of one."""
 
-    def said(
-        self, read: dict[int, list[float] | None], value: float | None, ratios: dict[int, float | None]
-    ) -> Weighed:
-        """For the record, with what was read of each part."""
-        if self.continued:
-            return Weighed(site=self.site, continued=True)
-        terms = []
+    def terms(self, read: dict[int, list[float] | None], ratios: dict[int, float | None]) -> list[Term]:
+        """Its parts, by what was read of each; raises NotFollowed."""
+        if self.why:
+            raise NotFollowed(self.why)
+        found = []
         for place, part in enumerate(self.parts):
             known = read.get(place)
             if known is None:
-                return Weighed(site=self.site, why=self.why or "not every part of the loss was given a gradient")
+                raise NotFollowed("not every part of the loss was given a gradient")
             elements, least, most, *before = known
             if not math.isfinite(most):
-                return Weighed(site=self.site, why="its gradients are not finite")
+                raise NotFollowed("its gradients are not finite")
             if elements and most - least > ALIKE * most:
-                return Weighed(site=self.site, why=NOT_ALIKE)
-            terms.append(
+                raise NotFollowed(NOT_ALIKE)
+            found.append(
                 Term(
                     by=part.by,
                     elements=int(elements),
@@ -113,10 +85,7 @@ class _Backward:
                     scaled=part.scaled and not (before and math.isclose(before[0], most, rel_tol=1e-6)),
                 )
             )
-        return Weighed(site=self.site, terms=terms, why=self.why, fresh=self.fresh, value=value)
-
-
-_window = _Window()
+        return found
 
 
 def watch() -> None:
@@ -124,50 +93,43 @@ def watch() -> None:
     around(torch.autograd, "backward", _around_backward)
 
 
-def _is_asked_for() -> bool:
-    """Whether every step is to be weighed."""
-    return bool(os.environ.get(ORACLE))
-
-
 def _around_backward(original: Callable[..., Any]) -> Callable[..., Any]:
     def backward(*args: Any, **kwargs: Any) -> Any:
         writer = recorder.current()
-        if writer is None or _window.inside or not _window.due:  # one within one is a part of it
+        if writer is None or _Seen.inside or not windows.is_looked_at():  # one within one is a part of it
             return original(*args, **kwargs)
-        one = _prepare(args, kwargs)
-        handles = _listen(one) if one is not None else []
-        _window.inside = True
+        one, handles = safely(_begun, args, kwargs) or (None, [])
+        _Seen.inside = True
         try:
             result = original(*args, **kwargs)
         finally:
-            _window.inside = False
+            _Seen.inside = False
             for handle in handles:
                 handle.remove()
             if one is not None:
                 one.parts = [part._replace(node=None, chain=()) for part in one.parts]
-        if _window.due:
-            with recorder.silence():
-                gradient_sums.after_backward(writer, _window.count)
+        if one is not None and recorder.current() is writer:
+            safely(_write, writer, one)
         return result
 
     return backward
 
 
-def _prepare(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Backward | None:
-    """Find the parts of the loss; None where there have been too many."""
-    if len(_window.backwards) >= MOST_BACKWARDS:
-        _window.why = f"there were more than {MOST_BACKWARDS} backwards before the step"
-        return None
+def _begun(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Backward, list[Any]]:
+    with recorder.silence():
+        one = _prepare(args, kwargs)
+        return one, _listen(one)
+
+
+def _prepare(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Backward:
+    """Find the parts of the loss."""
     one = _Backward(user_lines.here())
-    _window.backwards.append(one)
     _look_at_batch(one)
     given = args[0] if args else kwargs.get("tensors")
     losses = [given] if isinstance(given, torch.Tensor) else given
     if not isinstance(losses, (list, tuple)) or not all(isinstance(loss, torch.Tensor) for loss in losses):
         one.why = "what backward() was given is no tensor and no list of tensors"  # an iterator is used up by a look
         return one
-    if len(_window.backwards) > 1 and not _has_gradients():
-        _window.why = GONE
     if _is_continued(losses, kwargs.get("grad_tensors", args[1] if len(args) > 1 else None)):
         one.continued = True
         return one
@@ -191,14 +153,8 @@ def _look_at_batch(one: _Backward) -> None:
     """Note whether a loader has handed out a batch since the backward() before."""
     latest = Tally.latest
     batch = (id(latest), latest.batches) if latest is not None else None
-    one.fresh = batch is not None and batch != _window.batch
-    _window.batch = batch
-
-
-def _has_gradients() -> bool:
-    """Whether what was added up is still there, as far as wrappers have it."""
-    wrappers = list(WRAPPERS.all.values())
-    return not wrappers or any(p.grad is not None for wrapper in wrappers for p in wrapper.parameters())
+    one.fresh = batch is not None and batch != _Seen.batch
+    _Seen.batch = batch
 
 
 def _listen(one: _Backward) -> list[Any]:
@@ -252,7 +208,7 @@ def _weight(part: Found, gradients_in: Any, gradients_out: Any) -> torch.Tensor:
     if part.by in ("NllLoss", "NllLoss2D"):
         if type(onward) is not torch.Tensor:
             raise NotFollowed("the gradient of the loss is no plain tensor")
-        if onward.numel() > CHEAP[onward.device.type] and not _is_asked_for():
+        if onward.numel() > CHEAP[onward.device.type] and not windows.is_asked_for():
             raise NotFollowed(f"the loss has more than {CHEAP[onward.device.type]:,} elements: --oracle weighs it")
         # For each target the one entry that is not zero, which has the sign of the loss's factor turned.
         each = torch.maximum(onward.amax(1).abs(), onward.amin(1).abs()) if onward.dim() > 1 else onward.abs().amax()
@@ -287,39 +243,26 @@ def _spread(each: torch.Tensor) -> torch.Tensor:
     return torch.stack([counts.sum().to(most) * times, torch.minimum(least, most), most])
 
 
-# --- the step
+def _write(writer: recorder.Recorder, one: _Backward) -> None:
+    record = partial(_record, one, writer.next(), windows.backwards())
+    read = {place: Fetched(value) for place, value in one.read.items()}
+    ratios = {place: Fetched(ratio) for place, ratio in one.ratios.items()}
+    value = Fetched(one.value) if one.value is not None else None
+    later_records.write(writer, record, read=read, ratios=ratios, value=value)
 
 
-def zeroed() -> None:
-    """Gradients begin anew: what was added up before is in no step."""
-    if _window.backwards:
-        _window.why = GONE
-
-
-def entered(writer: recorder.Recorder, optimizer: int, parameters: Sequence[torch.Tensor]) -> None:
-    """An optimizer begins a step, on these gradients."""
-    if _window.due:
-        gradient_sums.at_step(writer, _window.count - (not _window.backwards), optimizer, parameters)
-
-
-def stepped(writer: recorder.Recorder, optimizer: int, number: int) -> None:
-    """An optimizer has made a step."""
-    window = _window
-    if window.backwards and window.due and number % writer.stride(StepWeights) == 0:
-        why = window.why or _why()
-        record = partial(StepWeights, **writer.next(), optimizer=optimizer, number=number, why=why, window=window.count)
-        read = [{place: Fetched(value) for place, value in one.read.items()} for one in window.backwards]
-        values = [Fetched(one.value) if one.value is not None else None for one in window.backwards]
-        ratios = [{place: Fetched(ratio) for place, ratio in one.ratios.items()} for one in window.backwards]
-        filled = [Derived(one.said, *each) for one, *each in zip(window.backwards, read, values, ratios, strict=True)]
-        later_records.write(writer, record, backwards=filled)
-    window.begin()
-    window.number += 1
-
-
-def _why() -> str:
-    if REGION.number:
-        return "with uneven inputs, within join(), the ranks' mean is over those that have some left"
-    if any(wrapper.apart or wrapper.own_hook for wrapper in WRAPPERS.all.values()):
-        return "a communication hook of the program's own reduces the gradients"
-    return ""
+def _record(
+    one: _Backward,
+    stamp: dict[str, Any],
+    backward: int,
+    read: dict[int, list[float] | None],
+    ratios: dict[int, float | None],
+    value: float | None,
+) -> LossWeights:
+    made = partial(
+        LossWeights, **stamp, backward=backward, site=one.site, fresh=one.fresh, continued=one.continued, value=value
+    )
+    try:
+        return made(terms=one.terms(read, ratios))
+    except NotFollowed as error:
+        return made(why=str(error))

@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from ddpcheck.evidence import ORACLE, StepWeights
-from ddpcheck.probes.ddp import loss_weights
+from ddpcheck.evidence import ORACLE, LossWeights
 from ddpcheck.probes.devices.device_numbers import Fetched
+from ddpcheck.probes.moments import loss_weights, windows
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder
 
@@ -25,20 +25,22 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def weigh(monkeypatch):
-    """Have backwards weighed, and steps told of: a function that makes a step and gives its record."""
-    window = loss_weights._Window()
-    monkeypatch.setattr(loss_weights, "_window", window)
+    """Have backwards weighed: a function that gives the records since it was called last."""
+    monkeypatch.setattr(loss_weights._Seen, "batch", None)
+    monkeypatch.setattr(windows, "is_looked_at", lambda: True)
     monkeypatch.setattr(torch.autograd, "backward", loss_weights._around_backward(torch.autograd.backward))
     writer = recorder.InMemory()
     before = recorder.leave()
     recorder.use(writer)
-    numbers = iter(range(10_000))
+    told = 0
 
-    def step():
-        loss_weights.stepped(writer, 0, next(numbers))
-        return [record for record in writer.kept if isinstance(record, StepWeights)][-1]
+    def since():
+        nonlocal told
+        found = [record for record in writer.kept if isinstance(record, LossWeights)]
+        new, told = found[told:], len(found)
+        return new
 
-    yield step
+    yield since
     recorder.use(before)
 
 
@@ -93,7 +95,7 @@ LOSSES = {
 def test_a_loss(weigh, name):
     make, expected = LOSSES[name]
     make(LOGITS.clone().requires_grad_()).backward()
-    (said,) = weigh().backwards
+    (said,) = weigh()
     assert said.why == ""
     if expected is None:
         assert [term.weight for term in said.terms] == [pytest.approx(1 / 6)]
@@ -122,29 +124,9 @@ NOT_FOLLOWED = {
 def test_what_has_no_weights(weigh, name):
     make, why = NOT_FOLLOWED[name]
     make(LOGITS.clone().requires_grad_()).backward()
-    (said,) = weigh().backwards
+    (said,) = weigh()
     assert said.terms == []
     assert why in said.why
-
-
-def test_backwards_until_the_step(weigh):
-    o = LOGITS.clone().requires_grad_()
-    for _ in range(3):
-        F.cross_entropy(o, TARGET).backward()
-    assert len(weigh().backwards) == 3
-    F.cross_entropy(o, TARGET).backward()
-    assert len(weigh().backwards) == 1
-
-
-def test_gradients_that_are_zeroed_between(weigh):
-    o = LOGITS.clone().requires_grad_()
-    F.cross_entropy(o, TARGET).backward()
-    loss_weights.zeroed()
-    F.cross_entropy(o, TARGET).backward()
-    assert "zeroed between" in weigh().why
-    loss_weights.zeroed()
-    F.cross_entropy(o, TARGET).backward()
-    assert weigh().why == "", "as is usual, before the first backward() of a step"
 
 
 def test_gradients_are_as_without(weigh):
@@ -169,7 +151,7 @@ def test_the_graph_goes_with_the_loss(weigh):
     del loss, hidden, held
     gc.collect()
     assert gone() is None
-    assert weigh().backwards[0].why == ""
+    assert weigh()[0].why == ""
 
 
 def test_a_part_that_is_recomputed(weigh):
@@ -184,7 +166,7 @@ def test_a_part_that_is_recomputed(weigh):
         runs.clear()
         checkpoint(last, LOGITS.clone().requires_grad_(), use_reentrant=reentrant).backward()
         assert len(runs) == 2
-    first, second = weigh().backwards
+    first, second = weigh()
     assert [(t.by, t.weight) for t in first.terms] == [("NllLoss", pytest.approx(3 / 5))]
     assert "CheckpointFunction" in second.why
 
@@ -196,31 +178,10 @@ def test_a_backward_that_fails(weigh):
     loss.backward()
     with pytest.raises(RuntimeError, match="second time"):
         loss.backward()
-    first, second = weigh().backwards
+    (first,) = weigh()
     assert first.terms
-    assert not second.terms
     F.cross_entropy(o, TARGET).backward()
-    assert weigh().backwards[0].terms
-
-
-def test_too_many_backwards(weigh):
-    o = LOGITS.clone().requires_grad_()
-    for _ in range(loss_weights.MOST_BACKWARDS + 1):
-        o.sum().backward()
-    assert "more than 64 backwards" in weigh().why
-
-
-@pytest.mark.parametrize("asked", [False, True])
-def test_steps_are_sampled(weigh, monkeypatch, asked):
-    """Every one at first, and then ever fewer, the same ones on all ranks; all of them where that is asked for."""
-    if asked:
-        monkeypatch.setenv(ORACLE, "1")
-    o = LOGITS.clone().requires_grad_()
-    numbers = []
-    for _ in range(100):
-        o.sum().backward()
-        numbers.append(weigh().number)
-    assert sorted(set(numbers)) == ([*range(100)] if asked else [*range(9), 16, 32, 64])
+    assert weigh()[0].terms
 
 
 def test_a_copy_that_is_on_its_way(weigh, monkeypatch):
@@ -233,15 +194,13 @@ def test_a_copy_that_is_on_its_way(weigh, monkeypatch):
             return self.over
 
     monkeypatch.setattr(loss_weights, "Fetched", Late)
-    writer = recorder.current()
     o = LOGITS.clone().requires_grad_()
-    for number in range(3):
+    for _ in range(3):
         F.cross_entropy(o, TARGET).backward()
-        loss_weights.stepped(writer, 0, number)
-    assert [r for r in writer.kept if isinstance(r, StepWeights)] == []
+    assert weigh() == []
     Late.over = True
     later_records.look()
-    assert [r.number for r in writer.kept if isinstance(r, StepWeights)] == [0, 1, 2]
+    assert len(weigh()) == 3
 
 
 def test_an_iterator_of_losses_is_left_to_the_program(weigh):
@@ -249,19 +208,19 @@ def test_an_iterator_of_losses_is_left_to_the_program(weigh):
     o = LOGITS.clone().requires_grad_()
     torch.autograd.backward(o[number].sum() for number in range(2))
     assert o.grad[:2].eq(1).all()
-    assert "no list of tensors" in weigh().backwards[0].why
+    assert "no list of tensors" in weigh()[0].why
 
 
 def test_several_losses(weigh):
     o = LOGITS.clone().requires_grad_()
     torch.autograd.backward([F.cross_entropy(o, TARGET), o.pow(2).mean()])
-    assert [term.by for term in weigh().backwards[0].terms] == ["NllLoss", "Pow"]
+    assert [term.by for term in weigh()[0].terms] == ["NllLoss", "Pow"]
 
 
 def test_tensors_without_memory(weigh):
     w = torch.ones(3, device="meta", requires_grad=True)
     (w * 2).pow(2).sum().backward()
-    assert "no plain tensor" in weigh().backwards[0].why
+    assert "no plain tensor" in weigh()[0].why
 
 
 def test_one_number_for_all_elements_is_not_copied_for_each():
@@ -279,37 +238,17 @@ def test_a_loss_that_takes_long_to_look_at(weigh, monkeypatch):
     monkeypatch.setitem(loss_weights.CHEAP, "cpu", 10)
     o = LOGITS.clone().requires_grad_()
     F.cross_entropy(o, TARGET).backward()
-    assert "--oracle weighs it" in weigh().backwards[0].why
+    assert "--oracle weighs it" in weigh()[0].why
     monkeypatch.setenv(ORACLE, "1")
     F.cross_entropy(o, TARGET).backward()
-    assert not weigh().backwards[0].why
-
-
-def test_gradients_that_are_thrown_away_by_hand(weigh, monkeypatch):
-    """As by zero_grad(): what was added up before is in no step."""
-    o = LOGITS.clone().requires_grad_()
-
-    class Wrapper:
-        apart = own_hook = False
-
-        def parameters(self):
-            return [o]
-
-    monkeypatch.setattr(loss_weights.WRAPPERS, "all", {o: Wrapper()})
-    for _ in range(2):
-        F.cross_entropy(o, TARGET).backward()
-    assert weigh().why == ""
-    F.cross_entropy(o, TARGET).backward()
-    o.grad = None
-    F.cross_entropy(o, TARGET).backward()
-    assert "zeroed between" in weigh().why
+    assert not weigh()[0].why
 
 
 def test_a_parameter_is_no_part_of_the_loss(weigh):
     """``0 * p.sum()`` has every parameter take part, and no sample."""
     o, p = LOGITS.clone().requires_grad_(), torch.ones(5, requires_grad=True)
     (F.cross_entropy(o, TARGET) + 0 * p.sum()).backward()
-    assert [term.by for term in weigh().backwards[0].terms] == ["NllLoss"]
+    assert [term.by for term in weigh()[0].terms] == ["NllLoss"]
 
 
 def test_outputs_that_ddp_passes_on(weigh):
@@ -331,7 +270,7 @@ def test_a_stage_goes_on_with_gradients_that_it_was_sent(weigh):
     made = o * 2
     torch.autograd.backward([made], grad_tensors=[torch.ones_like(made)])
     F.mse_loss(o, REAL).backward(torch.tensor(0.5))
-    first, second = weigh().backwards
+    first, second = weigh()
     assert (first.continued, first.terms, first.value) == (True, [], None)
     assert not second.continued
     assert second.terms[0].weight == pytest.approx(0.5 / 18)
@@ -342,25 +281,14 @@ def test_the_value_of_a_loss(weigh):
     o = LOGITS.clone().requires_grad_()
     loss = F.mse_loss(o, REAL)
     loss.backward()
-    assert weigh().backwards[0].value == pytest.approx(float(loss.detach()))
-
-
-def test_windows_are_those_that_a_backward_has_begun(weigh):
-    """A second optimizer's step on the same gradients begins none."""
-    o = LOGITS.clone().requires_grad_()
-    windows = []
-    for _ in range(3):
-        F.mse_loss(o, REAL).backward()
-        windows.append(weigh().window)
-        loss_weights.stepped(recorder.current(), 1, 0)
-    assert windows == [0, 1, 2]
+    assert weigh()[0].value == pytest.approx(float(loss.detach()))
 
 
 @pytest.mark.parametrize(("mask", "scaled"), [(MASK, False), (MASK * 3, True)])
 def test_a_mask_is_no_scale(weigh, mask, scaled):
     o = LOGITS.clone().requires_grad_()
     (F.mse_loss(o, REAL, reduction="none").sum(1) * mask).sum().backward()
-    assert weigh().backwards[0].terms[0].scaled == scaled
+    assert weigh()[0].terms[0].scaled == scaled
 
 
 def test_what_scales_each_part(weigh):
@@ -368,7 +296,7 @@ def test_what_scales_each_part(weigh):
     o = LOGITS.clone().requires_grad_()
     (3 * (F.mse_loss(o, REAL) / 4 + 0.5 * F.l1_loss(o, REAL))).backward()
     F.mse_loss(o, REAL).mul(2).backward()
-    both, one = weigh().backwards
+    both, one = weigh()
     assert [term.scales for term in both.terms] == [pytest.approx([3, 1 / 4]), pytest.approx([3, 0.5])]
     assert [term.factors for term in both.terms] == ["*/", "**"]
     assert [term.scales for term in one.terms] == [[]]

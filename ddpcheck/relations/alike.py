@@ -1,0 +1,332 @@
+"""R3: every element of the loss counts the same in a step, and all together as much as one mean over them.
+
+By how much they count otherwise is a quotient that names the cause: the elements of a rank or of a micro-batch, the
+number of micro-batches, the size of a group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from ddpcheck.facts.weights import Batch, Part, Weighed, Weights
+
+TOLERANCE = 0.02
+"""By how much of itself a weight may differ: as much as arithmetic in 16 bits makes of one."""
+NEAR = 5e-3
+"""By how much of itself a number may be off to be called a whole one."""
+ENOUGH = 3
+"""Windows, of which each is divided by the number of the same micro-batch: so many are not by chance."""
+
+Pattern = Literal["ranks", "calls", "part", "added", "scaled", "short", "one call", "sum", "tensors", "lacking"]
+"""Elements count differently on different ranks; in different micro-batches; on different ranks, while another part of
+the loss is divided by those of all; each micro-batch counts as a whole; all count several times too much or too little;
+those of a window with few micro-batches count too little; the window is divided by the elements of one of its
+micro-batches; nothing divides them; they count otherwise in some tensors; one part lacks a factor."""
+
+WEIGHTED = "ddpcheck saw elements of the loss with different weights, which do not follow from their numbers"
+NOTHING_COUNTS = "ddpcheck saw a part of the loss whose elements count in one backward() at most"
+
+
+class Deviation(NamedTuple):
+    """How elements count otherwise."""
+
+    weights: Weights
+    pattern: Pattern
+    part: Part
+    steps: list[int]
+    """Those at which it is so."""
+    weighed: Weighed
+    """The first of them."""
+    heavy: Batch
+    light: Batch
+    """One whose elements count most, and one whose elements count least."""
+    size: float = 1.0
+    """How many times all of them count, or the number that they are divided by."""
+    other: Weighed | None = None
+    """The tensors in which they count as usual."""
+
+    @property
+    def names(self) -> list[str]:
+        """Of the tensors."""
+        return list(dict.fromkeys(self.weights.family.tensors[place].path for place in self.weighed.tensors))
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(sorted({one.rank for one in self.part.batches} | self.weighed.over))
+
+
+class Alikeness(NamedTuple):
+    """What the comparison of a family gave."""
+
+    windows: set[tuple[int, int]]
+    """Those of which all was compared: an optimizer's number, and that of its step."""
+    deviations: list[Deviation]
+    whys: list[str]
+    """Why others were not."""
+
+
+def alikeness(weights: Weights, sizes: Collection[int]) -> Alikeness:
+    """Compare what elements count; ``sizes`` are those of all groups of ranks."""
+    windows: set[tuple[int, int]] = set()
+    whys: list[str] = []
+    found: dict[tuple[object, ...], Deviation] = {}
+    for each in weights.windows:
+        for weighed in each:
+            uneven = list(_uneven(weighed))
+            if weighed.why:
+                whys.append(weighed.why)
+            elif not all(_is_compared(part) for part in weighed.parts):
+                whys.append(NOTHING_COUNTS)
+            elif any(pattern is None for pattern, *_ in uneven):
+                whys.append(WEIGHTED)
+            elif weighed.parts:
+                windows.add((weights.family.optimizers[min(weighed.ranks)], weighed.number))
+            for pattern, part, heavy, light in uneven:
+                if pattern is not None:
+                    one = Deviation(weights, pattern, part, [], weighed, heavy, light)
+                    key = (pattern, part.line, part.place)
+                    steps = found.setdefault(key, one).steps
+                    if weighed.number not in steps:
+                        steps.append(weighed.number)
+    later = (*_scaled(weights, sizes), *_tensors(weights, sizes), *_lacking(weights, sizes))
+    return Alikeness(windows, [*found.values(), *later], whys)
+
+
+def _is_compared(part: Part) -> bool:
+    return len({(one.rank, one.turn) for one in part.counted}) > 1
+
+
+# --- elements against each other
+
+
+def _uneven(weighed: Weighed) -> Iterator[tuple[Pattern | None, Part, Batch, Batch]]:
+    """Parts whose elements do not all count the same; without a pattern where that is not by their numbers."""
+    even = [part for part in weighed.parts if _is_even(part)]
+    for part in weighed.parts:
+        counted = part.counted
+        if not counted or not _differ(counted):
+            continue
+        heavy, light = max(counted, key=_weight), min(counted, key=_weight)
+        pattern: Pattern | None = None
+        if _are_means(counted) or _are_shared_means(counted):
+            turns = {one.turn for one in counted}
+            is_apart = any(_differ([one for one in counted if one.turn == turn]) for turn in turns)
+            pattern = "ranks" if is_apart else "calls"
+            if pattern == "ranks" and heavy.term.kind != "mean" and any(one.line == part.line for one in even):
+                pattern = "part"
+        yield pattern, part, heavy, light
+
+
+def _is_even(part: Part) -> bool:
+    """Whether an element counts the same on all ranks, though these have unequally many."""
+    counted = part.counted
+    several = len({one.rank for one in counted}) > 1 and len({one.term.elements for one in counted}) > 1
+    return several and not _differ(counted) and counted[0].term.kind != "mean"
+
+
+def _are_means(counted: Sequence[Batch]) -> bool:
+    """Whether each batch counts as much as any other, or, where a rank's elements have one weight, each rank."""
+    by_rank = [[one for one in counted if one.rank == rank] for rank in {one.rank for one in counted}]
+    if _are_equal([one.total for one in counted]):
+        return True
+    if any(_differ(its) for its in by_rank):
+        return False
+    return _are_equal([math.fsum(one.total for one in its) for its in by_rank])
+
+
+def _are_shared_means(counted: Sequence[Batch]) -> bool:
+    """Whether each micro-batch counts as much as any other, its elements being spread over ranks with one weight."""
+    turns = [[one for one in counted if one.turn == turn] for turn in {one.turn for one in counted}]
+    return _are_equal([math.fsum(one.total for one in its) for its in turns]) and not any(map(_differ, turns))
+
+
+# --- all elements together
+
+
+class _Total(NamedTuple):
+    """What all elements of a step count together, where the loss has one part."""
+
+    weighed: Weighed
+    part: Part
+    value: float
+
+    @property
+    def calls(self) -> list[float]:
+        """The elements of each micro-batch, over all ranks."""
+        found: dict[int, float] = defaultdict(float)
+        for one in self.part.batches:
+            found[one.turn] += one.term.elements / one.sharers
+        return [found[turn] for turn in sorted(found)]
+
+
+def _scaled(weights: Weights, sizes: Collection[int]) -> Iterator[Deviation]:
+    by_line: dict[object, list[_Total]] = defaultdict(list)
+    for each in weights.windows:
+        for weighed in each:
+            total = _total(weighed)
+            if total is not None and not any(one.weighed.number == weighed.number for one in by_line[total.part.line]):
+                by_line[total.part.line].append(total)
+    for totals in by_line.values():
+        if len(totals) > 1:
+            yield from _of_totals(weights, totals, sizes)
+
+
+def _total(weighed: Weighed) -> _Total | None:
+    if weighed.why or len(weighed.parts) != 1 or not weighed.are_batches_known:
+        return None
+    (part,) = weighed.parts
+    counted = part.counted
+    if not part.alone or not counted or any(one.term.scaled for one in counted):
+        return None
+    return _Total(weighed, part, math.fsum(one.total for one in counted))
+
+
+def _of_totals(weights: Weights, totals: Sequence[_Total], sizes: Collection[int]) -> Iterator[Deviation]:
+    first = totals[0]
+    numbers = {len(one.calls) for one in totals}
+    is_steady = all(is_near(one.value, first.value) for one in totals)
+    size = whole(first.value) if is_steady else None
+    if size is not None:
+        calls = numbers.pop() if len(numbers) == 1 else 0
+        if first.value > 1 and size == calls and first.part.accumulates and _is_mean_of_ranks(first):
+            yield _deviation(weights, "added", totals, size)
+        elif size in sizes:
+            yield _deviation(weights, "scaled", totals, first.value)
+        return
+    most = max(numbers)
+    full = [one for one in totals if len(one.calls) == most]
+    short = [one for one in totals if len(one.calls) < most]
+    if len(full) > 1 and short and all(is_near(one.value, 1) for one in full):
+        if all(is_near(one.value, len(one.calls) / most) for one in short):
+            yield _deviation(weights, "short", short, most)
+        return
+    if any(_differ(one.part.counted) for one in totals) or is_steady:
+        return
+    divisors = [math.fsum(one.calls) / one.value for one in totals]
+    if most > 1 and len(numbers) == 1 and len(totals) >= ENOUGH:
+        of = [m for m in range(most) if all(is_near(d, one.calls[m]) for d, one in zip(divisors, totals, strict=True))]
+        if len(of) == 1 and len({one.calls[of[0]] for one in totals}) > 1:
+            yield _deviation(weights, "one call", totals, of[0])
+            return
+    if all(is_near(divisor, 1) for divisor in divisors):
+        yield _deviation(weights, "sum", totals, 1)
+
+
+def _is_mean_of_ranks(total: _Total) -> bool:
+    """Whether each micro-batch, over all ranks, counts as one mean."""
+    turns: dict[int, float] = defaultdict(float)
+    for one in total.part.batches:
+        turns[one.turn] += one.total
+    return all(is_near(value, 1) for value in turns.values())
+
+
+def _deviation(weights: Weights, pattern: Pattern, totals: Sequence[_Total], size: float) -> Deviation:
+    first = totals[0]
+    counted = first.part.counted
+    heavy, light = max(counted, key=_elements), min(counted, key=_elements)
+    return Deviation(
+        weights, pattern, first.part, [one.weighed.number for one in totals], first.weighed, heavy, light, size
+    )
+
+
+# --- tensors against each other
+
+
+def _tensors(weights: Weights, sizes: Collection[int]) -> Iterator[Deviation]:
+    """Tensors that the same elements reach, and in which they count a whole number of times as much."""
+    met: dict[tuple[object, ...], Deviation] = {}
+    for each in weights.windows:
+        known = [(one, total) for one in each if (total := _total(one)) is not None]
+        if len(known) < 2:
+            continue
+        usual, its = max(known, key=lambda one: (is_near(one[1].value, 1), len(one[0].over)))
+        for one, total in known:
+            size = whole(total.value / its.value)
+            if size is None or size not in sizes or one.over == usual.over or _batches(total) != _batches(its):
+                continue
+            heavy = total.part.counted[0]
+            made = Deviation(weights, "tensors", total.part, [], one, heavy, heavy, total.value / its.value, usual)
+            met.setdefault((tuple(one.tensors), size), made).steps.append(one.number)
+    yield from (one for one in met.values() if len(one.steps) > 1)
+
+
+def _batches(total: _Total) -> set[tuple[int, int]]:
+    return {(one.rank, one.turn) for one in total.part.batches}
+
+
+# --- parts against each other
+
+
+def _lacking(weights: Weights, sizes: Collection[int]) -> Iterator[Deviation]:
+    """A part of the loss without a factor that another part has, which with it is the mean over all elements."""
+    met: dict[tuple[object, ...], Deviation] = {}
+    for each in weights.windows:
+        for weighed in each:
+            even = [part for part in weighed.parts if _is_even(part) and not any(b.term.scaled for b in part.batches)]
+            for part in even:
+                if not is_near(math.fsum(one.total for one in part.counted), 1) or weighed.why:
+                    continue
+                for other in even:
+                    size = _missing(part, other) if other.line == part.line and other is not part else None
+                    if size is not None and size in sizes:
+                        heavy = other.counted[0]
+                        made = Deviation(weights, "lacking", other, [], weighed, heavy, heavy, size)
+                        met.setdefault((other.line, other.place), made).steps.append(weighed.number)
+    yield from (one for one in met.values() if len(one.steps) > 1)
+
+
+def _missing(part: Part, other: Part) -> int | None:
+    """The whole number that one part is multiplied by and the other is not, where they are scaled alike otherwise.
+
+    A coefficient of its own is every part's right.
+    """
+    rest = list(other.batches[0].term.scales)
+    left, shared = [], False
+    for scale in part.batches[0].term.scales:
+        same = next((s for s in rest if is_near(s, scale)), None)
+        if same is None:
+            left.append(scale)
+        else:
+            rest.remove(same)
+            shared |= not is_near(scale, 1)
+    left = [scale for scale in left if not is_near(scale, 1)]
+    rest = [scale for scale in rest if not is_near(scale, 1)]
+    if len(left) != 1 or len(rest) > 1 or left[0] < 1 or not shared:
+        return None
+    return whole(left[0])
+
+
+# --- numbers
+
+
+def whole(value: float) -> int | None:
+    """The whole number, 2 or more, that a factor or its inverse is; None where it is none."""
+    ratio = value if value >= 1 else 1 / value if value > 0 else 1.0
+    if not math.isfinite(ratio):
+        return None
+    nearest = round(ratio)
+    return nearest if nearest > 1 and abs(ratio - nearest) <= NEAR * nearest else None
+
+
+def is_near(value: float, wanted: float) -> bool:
+    """Whether two numbers are the same but for rounding."""
+    return abs(value - wanted) <= NEAR * abs(wanted)
+
+
+def _weight(one: Batch) -> float:
+    return one.weight
+
+
+def _elements(one: Batch) -> int:
+    return one.term.elements
+
+
+def _differ(batches: Sequence[Batch]) -> bool:
+    return not _are_equal([one.weight for one in batches])
+
+
+def _are_equal(values: Sequence[float]) -> bool:
+    return max(values) <= (1 + TOLERANCE) * min(values)

@@ -1,0 +1,157 @@
+"""Elements of the loss that count otherwise than others, from evidence that is written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ddpcheck.facts import weights
+from ddpcheck.relations.alike import NOTHING_COUNTS, WEIGHTED, Alikeness, Deviation, Pattern, alikeness, whole
+from tests.facts.losses import Elements, losses
+from tests.facts.trained import Stepped, Vector, mean, trained
+
+
+def alike(
+    given: Callable[[int, int, int], Elements | Sequence[Elements]],
+    stepped: Stepped = mean,
+    *,
+    calls: int = 1,
+    steps: int = 4,
+    ranks: int = 2,
+    sizes: Collection[int] = (2,),
+    **more: Any,
+) -> Alikeness:
+    made = losses(given, calls=calls, steps=steps, **more)
+    (found,) = weights.of(trained({"a": stepped, "b": stepped}, calls=calls, steps=steps, ranks=ranks, more=made))
+    return alikeness(found, sizes)
+
+
+def patterns(*args: Any, **more: Any) -> set[Pattern]:
+    return {one.pattern for one in alike(*args, **more).deviations}
+
+
+def deviation(*args: Any, **more: Any) -> Deviation:
+    (found,) = alike(*args, **more).deviations
+    return found
+
+
+def own_mean(rank: int, step: int, call: int) -> Elements:
+    elements = 4 + rank + (step + call) % 3
+    return elements, 1 / elements
+
+
+def test_one_weight_for_all_is_held():
+    found = alike(lambda rank, *_: (4 + rank, 2 / 9))
+    assert (found.deviations, len(found.windows), found.whys) == ([], 4, [])
+
+
+def test_means_of_each_rank():
+    found = deviation(own_mean)
+    assert (found.pattern, found.heavy.rank, found.light.rank, found.steps) == ("ranks", 0, 1, [0, 1, 2, 3])
+
+
+def test_a_sum_that_the_ranks_weigh_by_their_elements():
+    """They count the same in the end."""
+
+    def stepped(_: int, __: str, of: Any, ___: Vector | None) -> Vector:
+        return np.asarray((4 * of[0, 0] + 5 * of[1, 0]) / 9)
+
+    assert patterns(lambda rank, *_: (4 + rank, 1 / (4 + rank)), stepped) == set()
+
+
+def test_means_of_each_micro_batch():
+    def given(_: int, __: int, call: int) -> Elements:
+        return 4 + call, 1 / (4 + call) / 2
+
+    assert patterns(given, calls=2) == {"calls"}
+
+
+def test_weights_that_are_no_means_are_not_compared():
+    found = alike(lambda rank, *_: (4, 1 / 4 + rank))
+    assert (found.deviations, found.windows, set(found.whys)) == ([], set(), {WEIGHTED})
+
+
+def test_a_loss_that_one_backward_alone_has_is_not_compared():
+    found = alike(lambda rank, *_: (4 * (1 - rank), 1 / 4))
+    assert (found.windows, set(found.whys)) == (set(), {NOTHING_COUNTS})
+
+
+def test_one_part_of_two_by_its_own_elements():
+    def given(rank: int, *_: int) -> list[Elements]:
+        return [(4 + rank, 2 / 9), (7 + rank, 1 / (7 + rank))]
+
+    found = deviation(given)
+    assert (found.pattern, found.part.place) == ("part", 1)
+
+
+def test_micro_batches_that_are_added_up():
+    assert patterns(lambda *_: (4, 1 / 4), calls=3, sizes=(2, 3)) == {"added"}
+    assert patterns(lambda *_: (4, 1 / 12), calls=3, sizes=(2, 3)) == set()
+
+
+def test_losses_of_one_batch_are_no_micro_batches():
+    assert patterns(lambda *_: (4, 1 / 4), calls=3, sizes=(2, 4), fresh=False) == set()
+
+
+@pytest.mark.parametrize("times", [2, 1 / 2])
+def test_a_factor_that_is_the_size_of_a_group(times: float):
+    found = deviation(lambda rank, *_: (4 + rank, times * 2 / 9))
+    assert (found.pattern, found.size) == ("scaled", pytest.approx(times))
+    assert patterns(lambda rank, *_: (4 + rank, times * 2 / 9), sizes=(3,)) == set()
+    assert patterns(lambda rank, step, _: (4 + rank, times * (2 + step) / 9)) == set()
+
+
+def test_the_last_window_of_a_pass():
+    def given(_: int, step: int, call: int) -> Elements:
+        return (4, 1 / 8) if step < 3 or not call else (0, 0.0)
+
+    whole_windows = losses(lambda *_: (4, 1 / 8), calls=2, steps=3)
+    last = losses(lambda *_: (4, 1 / 8), calls=1, steps=1)
+
+    def made(rank: int) -> list[Any]:
+        return [*whole_windows(rank), *[(kind, {**f, "backward": 7, "value": 99.0 + rank}) for kind, f in last(rank)]]
+
+    def contributed(number: int, rank: int, call: int, name: str) -> Vector:
+        drawn = np.random.default_rng([number, rank, call, ord(name)]).normal(size=8)
+        return drawn * 0 if number == 3 and call else drawn
+
+    (found,) = weights.of(trained({"a": mean, "b": mean}, calls=2, contributed=contributed, more=made))
+    (short,) = alikeness(found, (2,)).deviations
+    assert (short.pattern, short.steps, short.size) == ("short", [3], 2)
+
+
+def test_windows_that_are_divided_by_one_micro_batch():
+    def elements(step: int, call: int) -> int:
+        return 4 + (step + call) % 3 + call
+
+    def given(_: int, step: int, call: int) -> Elements:
+        return elements(step, call), 1 / elements(step, 1)
+
+    found = deviation(given, calls=2)
+    assert (found.pattern, found.size) == ("one call", 1)
+
+
+def test_a_sum_that_nothing_divides():
+    def stepped(_: int, __: str, of: Any, ___: Vector | None) -> Vector:
+        return np.sum(list(of.values()), axis=0)
+
+    assert patterns(lambda rank, step, _: (4 + rank + step, 1.0), stepped) == {"sum"}
+
+
+def test_a_part_that_lacks_a_factor():
+    def given(rank: int, *_: int) -> list[Elements]:
+        return [(4 + rank, 2 / 9), (3 + rank, 0.5 / 7)]
+
+    def term(place: int) -> dict[str, Any]:
+        return {"scales": [0.5, 2.0] if place == 0 else [0.5]}
+
+    found = deviation(given, term=term)
+    assert (found.pattern, found.part.place, found.size) == ("lacking", 1, 2)
+
+
+@pytest.mark.parametrize(("value", "number"), [(2, 2), (0.25, 4), (1, None), (2.5, None), (0, None), (np.inf, None)])
+def test_a_number_that_is_whole_or_one_over_a_whole_one(value: float, number: int | None):
+    assert whole(value) == number
