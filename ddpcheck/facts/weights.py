@@ -52,7 +52,7 @@ class Part(NamedTuple):
     """The loss has no other."""
     batches: tuple[Batch, ...]
     accumulates: bool
-    """Every backward() of a rank is of a batch of its own, handed out by a loader."""
+    """Every backward() of a rank is of a batch of its own: a loader has handed one out, or no_sync() says so."""
 
     @property
     def counted(self) -> list[Batch]:
@@ -104,6 +104,16 @@ def of(world: World) -> list[Weights]:
     return found
 
 
+@once_per_world
+def _held_back(world: World) -> set[tuple[int, int, int]]:
+    """The steps before which a rank was in a no_sync(): rank, optimizer and step."""
+    return {
+        (rank.rank, step.optimizer, step.number)
+        for rank, step in world.of(ev.Step)
+        if any(usage.no_sync for usage in step.usage)
+    }
+
+
 _Losses = Mapping[int, Mapping[int, ev.LossWeights]]
 
 
@@ -148,7 +158,7 @@ def _are_near(one: Made, other: Made) -> bool:
 
 def _weighed(world: World, ranks: Mapping[int, Rank], losses: _Losses, family: Family, sums: Sums) -> Iterator[Weighed]:
     for one in _treated(sums):
-        found = _Found(ranks, losses, family, sums, one)
+        found = _Found(ranks, losses, family, sums, one, _held_back(world))
         for rank in sorted(one.over & sums.calls.keys()):
             found.add_own(rank)
         if not one.made.shares:
@@ -161,9 +171,16 @@ class _Found:
     """The losses of one step, rank by rank."""
 
     def __init__(
-        self, ranks: Mapping[int, Rank], losses: _Losses, family: Family, sums: Sums, treated: _Treated
+        self,
+        ranks: Mapping[int, Rank],
+        losses: _Losses,
+        family: Family,
+        sums: Sums,
+        treated: _Treated,
+        held_back: set[tuple[int, int, int]],
     ) -> None:
         self.ranks, self.losses, self.family, self.sums, self.treated = ranks, losses, family, sums, treated
+        self.held_back = held_back
         self.why = UNSHARED if treated.earlier else ""
         self.each: dict[int, list[tuple[ev.LossWeights, float]]] = defaultdict(list)
         """By rank: its losses, and by what their gradients are multiplied."""
@@ -221,7 +238,7 @@ class _Found:
                 why = why or "the loss is not made of the same parts on all ranks and in all micro-batches"
                 continue
             (shape,) = shapes
-            accumulates = all(loss.fresh for its in by_rank.values() for loss, _ in its[1:])
+            accumulates = self._is_held_back() or all(loss.fresh for its in by_rank.values() for loss, _ in its[1:])
             for place in range(len(shape)):
                 batches = tuple(
                     Batch(rank, turn, term, abs(factor) * term.weight * times, sharers)
@@ -242,6 +259,11 @@ class _Found:
             why,
             are_known,
         )
+
+    def _is_held_back(self) -> bool:
+        """Whether all ranks were in a no_sync() before the step."""
+        optimizers, number = self.family.optimizers, self.sums.number
+        return all((rank, optimizers.get(rank, -1), number) in self.held_back for rank in self.each)
 
     def _sharing(self) -> tuple[dict[int, tuple[int, int]], bool]:
         """By rank, how many have the same batches, and how many times their elements count for it.

@@ -56,8 +56,8 @@ def of_the_weights(ran):
 def test_micro_batches_that_are_not_divided(tmp_path, forks):
     ran = made(tmp_path, forks, "--oracle")
     assert of_the_weights(ran) == [
-        ("warning", "4 backwards before the step, each with the whole weight of a mean: the update is that of 4 times "
-         "the mean", True, 5)
+        ("warning", "4 micro-batches before the step, each with the whole weight of a mean: the update is that of 4 "
+         "times the mean", True, 5)
     ]  # fmt: skip
     assert ran.document["checks"]["token-weight"] == AT_RISK
     assert ran.code == 0
@@ -97,8 +97,9 @@ def test_long_runs(tmp_path, forks):
     as_of_a_real_model = "import time; time.sleep(0.1)"
     long = PROGRAM.replace("range(5)", "range(20)").replace("{before}", as_of_a_real_model)
     weighed = made(tmp_path, forks, program=long)
-    assert weighed.document["checks"]["token-weight"]["checked"] == 10
-    assert [count for *_, count in of_the_weights(weighed)] == [10]
+    checked = weighed.document["checks"]["token-weight"]["checked"]
+    assert 8 <= checked < 20
+    assert [count for *_, count in of_the_weights(weighed)] == [checked]
     for options in (["--oracle"], ["--checks", "token-weight"]):
         assert made(tmp_path, forks, *options, program=long).document["checks"]["token-weight"]["checked"] == 20
 
@@ -107,7 +108,7 @@ def test_a_loss_that_counts_nothing_is_not_held(tmp_path, forks):
     """There is no weight to compare."""
     check = made(tmp_path, forks, "--oracle", loss="(0 * loss)").document["checks"]["token-weight"]
     assert (check["status"], check["checked"]) == ("not-checked", 0)
-    assert "whose elements count on one rank at most" in check["skipped_because"]
+    assert "no step that is a sum of gradients of losses" in check["skipped_because"]
 
 
 def test_a_step_of_which_a_part_is_not_compared_is_not_held(tmp_path, forks):
