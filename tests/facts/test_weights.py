@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ddpcheck import evidence as ev
 from ddpcheck.evidence.sketches import NUMBERS
 from ddpcheck.facts import weights
 from ddpcheck.facts.weights import Weighed
@@ -36,6 +37,17 @@ def test_what_each_micro_batch_counts():
     found = first(calls=3, more=losses(lambda *_: (5, 1 / 5), calls=3))
     assert totals(found) == pytest.approx({(rank, turn): 0.5 for rank in range(2) for turn in range(3)})
     assert found.parts[0].accumulates
+
+
+@pytest.mark.parametrize("ranks", [0, 1, 2])
+def test_no_sync_says_that_micro_batches_are_several(ranks: int):
+    """Without a loader; where it says so on all ranks."""
+
+    def usage(rank: int) -> list[ev.Usage]:
+        return [ev.Usage(wrapper=0, no_sync=int(rank < ranks))]
+
+    found = first(calls=3, usage=usage, more=losses(lambda *_: (5, 1 / 5), calls=3, fresh=False))
+    assert found.parts[0].accumulates == (ranks == 2)
 
 
 def test_ranks_that_the_program_weighs_itself():

@@ -63,13 +63,15 @@ def trained(
     sites: Sequence[int] = (7, 7, 7),
     values: Callable[[int, int], Sequence[tuple[str, str, str]]] | None = None,
     looked: Callable[[int, int], bool] = lambda _, __: True,
+    usage: Callable[[int], Sequence[ev.Usage]] = lambda _: (),
 ) -> World:
     """Ranks that train tensors of these names for some steps.
 
     ``parts``: the copies differ after the first step. ``moved``: something writes to them between steps. ``owners``:
     the only rank that steps a tensor. ``more`` and ``after``: what is on record before and after.
     ``values``: by rank and step, the name of a module, and what it has read and made. ``sites``: the lines of the
-    backward() calls. ``looked``: by rank and step, whether the rank has looked at it.
+    backward() calls. ``looked``: by rank and step, whether the rank has looked at it. ``usage``:
+    by rank, what its steps say of wrappers.
     """
     draw = np.random.default_rng(3)
     drawn = {
@@ -153,7 +155,7 @@ def trained(
                     before[rank, name] = found
             made.append(noted("G", number, gradients, dict.fromkeys(mine, f"g{number}.{rank}")))
             made.append(noted("U", number, {name: np.ones(NUMBERS) for name in mine}, ends))
-            made.append(step(STEP_LINE, number=number, rates=[0.1]))
+            made.append(step(STEP_LINE, number=number, rates=[0.1], usage=[*usage(rank)]))
             if number:
                 made.append((ev.MovedBetween, {"optimizer": 0, "number": number, "moved": [0] if moved else []}))
         records.append([*made, *after(rank)])
