@@ -116,7 +116,7 @@ def _around_backward(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _begun(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Backward, list[Any]]:
-    with recorder.silence():
+    with recorder.silence(), windows.timed():
         one = _prepare(args, kwargs)
         return one, _listen(one)
 
@@ -189,7 +189,7 @@ def _known(ratios: list[float | None]) -> list[float]:
 def _reader(one: _Backward, place: int, part: Found) -> Callable[..., None]:
 
     def read(gradients_in: Any, gradients_out: Any) -> None:
-        with recorder.silence(), torch.no_grad():
+        with recorder.silence(), torch.no_grad(), windows.timed():
             try:
                 one.read[place] = _weight(part, gradients_in, gradients_out)
             except NotFollowed as error:

@@ -137,7 +137,7 @@ def _compiled_autograd() -> bool:
     return bool(getattr(home, "compiled_autograd_enabled", False))
 
 
-class _timed:
+class timed:
     """What happens here counts as the cost of looks."""
 
     def __enter__(self) -> None:
@@ -160,11 +160,11 @@ def _forward(module: Any, _: int) -> None:
     if number not in _Windows.open:
         return
     if not gradient_events.is_within_backward():  # what is recomputed runs as it ran before
-        with _timed():
+        with timed():
             forward_modes.note(number, inner)
             module_values.begin(writer, number, inner)
     each = map(unsharded.sharded, inner.parameters())
-    with _timed():
+    with timed():
         parameters = [p for p in each if p.requires_grad and id(p) not in _Windows.read]
         if parameters:
             _Windows.read.update(map(id, parameters))
@@ -177,7 +177,7 @@ def _step(writer: recorder.Recorder, optimizer: int, number: int, parameters: Se
     _Windows.stepping, _Windows.looking = (optimizer, number), None
     if _is_due(number) and not is_tracing() and not asleep():
         _Windows.looking = [reference(p) for p in parameters]
-        with _timed():
+        with timed():
             unread = [p if id(p) not in _Windows.read else None for p in parameters]
             _write(writer, "W", optimizer, number, parameters, unread)
             _write(writer, "G", optimizer, number, parameters, [p.grad for p in parameters])
@@ -190,7 +190,7 @@ def _stepped() -> None:
     optimizer, number = stepping
     if writer is not None and _Windows.looking is not None:
         parameters = [one for ref in _Windows.looking if (one := ref()) is not None]
-        with _timed():
+        with timed():
             if len(parameters) == len(_Windows.looking):
                 _write(writer, "U", optimizer, number, parameters, parameters)
         _Windows.pace.spent(_Windows.cost, number)
@@ -341,7 +341,7 @@ def _backward_begins(_: Any) -> None:
     edge_of = attribute(torch.autograd.graph, "get_gradient_edge", None)
     if writer is None or edge_of is None or not is_looked_at():
         return
-    with _timed(), recorder.silence():
+    with timed(), recorder.silence():
         forward_modes.write(writer, _Windows.backwards)
         module_values.write(writer, _Windows.backwards)
         one = _Contributed(writer, gradient_events.Running.site)
@@ -359,7 +359,7 @@ def _backward_begins(_: Any) -> None:
 def _reaches(one: _Contributed, held: Sequence[Held], version: int, gradients: Any) -> None:
     if gradients[0] is None or is_tracing() or asleep():
         return
-    with _timed(), recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+    with timed(), recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         try:
             noted = recorder.look_begins()
             one.add(held, version, gradients[0])
@@ -374,7 +374,7 @@ def _backward_ends() -> None:
     global _contributed
     one, _contributed = _contributed, None
     if one is not None and recorder.current() is one.writer:
-        with _timed(), recorder.silence():
+        with timed(), recorder.silence():
             one.write(_Windows.backwards, "backward")
 
 
@@ -396,7 +396,7 @@ def _granted(inputs: Any, gradients: Any) -> None:
     writer = recorder.current()
     if writer is None or not isinstance(inputs, (list, tuple)) or not is_looked_at():
         return  # what an iterator has handed out is gone
-    with _timed(), recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+    with timed(), recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         asked = {id(one): gradient for one, gradient in zip(inputs, gradients, strict=True) if gradient is not None}
         one = _Contributed(writer, user_lines.here())
         for leaf, held in unsharded.leaves(models.alive(), partial(pieces.of, writer)):
