@@ -97,11 +97,18 @@ class Contributions(Record, frozen=True, kw_only=True):
     """How often each parameter had been written to in place."""
     layouts: dict[int, Layout] = msgspec.field(default_factory=dict)
     """By place in ``pieces``, how gradients lie that are DTensors."""
+    calls: list[tuple[str, str, int | None]] = msgspec.field(default_factory=list)
+    """The program's collectives within this backward(), over more than a few numbers that are no parameter's gradient:
+    operation, group and peer, each once."""
+    after: list[int] = msgspec.field(default_factory=list)
+    """How many of these came before what reaches each piece; none where there are no such calls."""
 
     def __post_init__(self) -> None:
         number = len(self.pieces)
         if (len(self.whole), len(self.versions), len(self.sketches)) != (number, number, number * SIZE):
             raise ValueError("a piece has one sketch")
+        if len(self.after) != (number if self.calls else 0) or any(not 0 <= n <= len(self.calls) for n in self.after):
+            raise ValueError("each piece comes after some of the calls")
 
 
 class Modes(Record, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpcheck.evidence import ORACLE, WIDTH, At, Contributions, Layout, Values
+from ddpcheck.evidence import ORACLE, WIDTH, At, Call, Contributions, Layout, Values
 from ddpcheck.evidence.sketches import NUMBERS
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.ddp.parameter_names import number_of
@@ -28,6 +28,7 @@ from ddpcheck.probes.moments.pieces import Held
 from ddpcheck.probes.moments.sketch_rows import SketchRows
 from ddpcheck.probes.moments.stepped_models import SteppedModels
 from ddpcheck.probes.optimizers import gradient_events
+from ddpcheck.probes.optimizers.program_reductions import FEW
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.lone_rank import is_lone
@@ -79,6 +80,7 @@ def watch() -> None:
     gradient_events.MODULE_CALLED.also(_forward)
     gradient_events.BACKWARD_BEGINS.also(_backward_begins)
     gradient_events.BACKWARD_ENDS.also(_backward_ends)
+    gradient_events.COLLECTIVE.also(_calls)
     gradient_events.STEP.also(_step)
     gradient_events.STEPPED.also(_stepped)
     around(torch.autograd, "grad", _around_grad)
@@ -285,6 +287,11 @@ class _Contributed:
         self.versions: dict[int, int] = {}
         self.layouts: dict[int, Layout] = {}
         self.whole: set[int] = set()
+        self.calls: dict[tuple[str, str, int | None], None] = {}
+        self.after: dict[int, int] = {}
+        """By piece, how many of these had been made."""
+        self.shapes: set[torch.Size] = set()
+        """Of what a hook may reduce: the gradients themselves."""
         self.lock = threading.Lock()
 
     def add(self, held: Sequence[Held], version: int, gradient: torch.Tensor) -> None:
@@ -297,6 +304,7 @@ class _Contributed:
                 before = self.found.get(one.number)
                 self.found[one.number] = row if before is None else before + row
                 self.versions[one.number] = version
+                self.after[one.number] = len(self.calls)
                 if one.whole:
                     self.whole.add(one.number)
                 layout = declared.layout_of(self.writer, gradient, whole=True) if is_dtensor(gradient) else None
@@ -324,6 +332,8 @@ class _Contributed:
             whole=[one in self.whole for one in self.found],
             versions=[self.versions[one] for one in self.found],
             layouts={n: self.layouts[one] for n, one in enumerate(self.found) if one in self.layouts},
+            calls=list(self.calls),
+            after=[self.after[one] for one in self.found] if self.calls else [],
         )
         later_records.write(self.writer, record, sketches=SketchRows(list(self.found.values())).packed())
 
@@ -351,6 +361,7 @@ def _backward_begins(_: Any) -> None:
                 continue
             node = edge_of(leaf).node
             hook = shielded(partial(_reaches, one, held, leaf._version))
+            one.shapes.add(leaf.shape)
             one.handles.append(node.register_prehook(hook))
             one.nodes.append(node)
         _contributed = one
@@ -376,6 +387,19 @@ def _backward_ends() -> None:
     if one is not None and recorder.current() is one.writer:
         with timed(), recorder.silence():
             one.write(_Windows.backwards, "backward")
+
+
+def _calls(op: str, given: Arguments, call: Call) -> None:
+    """The program exchanges something, which may be gradients on their way through a backward()."""
+    one = _contributed
+    if one is None or not gradient_events.is_within_backward():
+        return
+    tensors = [t for _, value in given.all() for t in (value if isinstance(value, (list, tuple)) else (value,))]
+    if any(
+        type(t) is torch.Tensor and t.is_floating_point() and t.numel() > FEW and t.shape not in one.shapes
+        for t in tensors
+    ):
+        one.calls[op, call.group, call.peer] = None
 
 
 def _around_grad(original: Callable[..., Any]) -> Callable[..., Any]:
