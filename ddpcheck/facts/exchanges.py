@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import happens_before
@@ -31,27 +32,44 @@ def activations(world: World) -> list[Ranks]:
 
     What FSDP gathers among the ranks that it was given is none of that, nor are objects.
     """
-    own = {frozenset(one.ranks) for _, one in world.of(ev.Parallelised) if one.how in AVERAGING}
+    own = averaging(world)
     begun = {rank.rank: min((step.n for step in rank.of(ev.Step)), default=math.inf) for rank in world}
     found = {
         ranks: None
         for ranks, op, detail in _calls(world, begun)
-        if any(part in op for part in _GIVING) or op in ev.PAIRWISE
-        if "reduce" not in op
-        and "object" not in op
-        and not any(ranks <= its for its in own)
-        and not _is_small(op, detail)
+        if gives(op) and not any(ranks <= its for its in own) and not _is_small(op, detail)
     }
     return list(found)
 
 
+@once_per_world
+def averaging(world: World) -> set[Ranks]:
+    """Those over which FSDP and its like were told to bring gradients together."""
+    return {frozenset(one.ranks) for _, one in world.of(ev.Parallelised) if one.how in AVERAGING}
+
+
 def reach(world: World, ranks: Ranks) -> Ranks:
-    """The ranks whose samples may have a part in what these contribute."""
-    while True:
-        more = ranks.union(*(one for one in activations(world) if one & ranks))
-        if more == ranks:
-            return ranks
+    """Those that give each other activations with these, from one to another."""
+    return closure(ranks, lambda _: activations(world))
+
+
+def closure(ranks: Ranks, sets: Callable[[int], Iterable[Ranks]]) -> Ranks:
+    """All that are reached from these, by the sets of each of them."""
+    while (more := ranks.union(*(one for rank in ranks for one in sets(rank) if one & ranks))) != ranks:
         ranks = more
+    return ranks
+
+
+def gives(op: str) -> bool:
+    """Whether an operation hands tensors on as they are."""
+    return (any(part in op for part in _GIVING) or op in ev.PAIRWISE) and "reduce" not in op and "object" not in op
+
+
+def parties(world: World, rank: int, group: str, peer: int | None, op: str) -> Ranks:
+    """The ranks that take part in a rank's call."""
+    if op in ev.PAIRWISE and peer is not None:
+        return frozenset((rank, peer))
+    return frozenset(one for one in happens_before.members(group, world.world_size) if one is not None)
 
 
 def _calls(world: World, begun: dict[int, float] | None = None) -> set[tuple[Ranks, str, str]]:
@@ -63,9 +81,7 @@ def _calls(world: World, begun: dict[int, float] | None = None) -> set[tuple[Ran
         }:
             if op in _EMPTY:
                 continue
-            pair = op in ev.PAIRWISE and peer is not None
-            ranks = (rank.rank, peer) if pair else happens_before.members(group, world.world_size)
-            found.add((frozenset(one for one in ranks if one is not None), op, detail))
+            found.add((parties(world, rank.rank, group, peer, op), op, detail))
     return found
 
 

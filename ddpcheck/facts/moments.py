@@ -39,6 +39,8 @@ class Contribution(NamedTuple):
     layout: Layout | None
     """Of a DTensor; the sketch is of the part that it says."""
     version: int
+    calls: Sequence[tuple[str, str, int | None]]
+    """What the program has exchanged in that backward() before: operation, group and peer."""
 
 
 class Window:
@@ -158,6 +160,7 @@ def _contributed(record: Contributions) -> Iterator[tuple[int, Contribution]]:
                 whole=record.whole[place],
                 layout=record.layouts.get(place),
                 version=record.versions[place],
+                calls=record.calls[: record.after[place]] if record.calls else (),
             ),
         )
 

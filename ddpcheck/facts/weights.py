@@ -78,6 +78,8 @@ class Weighed(NamedTuple):
     """Why other parts are not known, as a clause."""
     are_batches_known: bool
     """Which ranks share a batch is known."""
+    is_of_all: bool
+    """No rank has copies of these tensors whose contributions are not added up for them."""
 
 
 class Weights(NamedTuple):
@@ -89,6 +91,8 @@ class Weights(NamedTuple):
 
 
 UNSHARED = "the gradients of the step before are in what was stepped on"
+ADDED = "gradients were added up over ranks on their way through a backward()"
+CONTINUED = "a backward() has begun with gradients that the program has brought there itself"
 UNKNOWN = "what one rank's backward() counts in the step of another is not known"
 
 
@@ -161,9 +165,8 @@ def _weighed(world: World, ranks: Mapping[int, Rank], losses: _Losses, family: F
         found = _Found(ranks, losses, family, sums, one, _held_back(world))
         for rank in sorted(one.over & sums.calls.keys()):
             found.add_own(rank)
-        if not one.made.shares:
-            for rank in sorted(exchanges.reach(world, one.over) - one.over):
-                found.add_other(rank)
+        for rank in sorted(found.others(world)):
+            found.add_other(rank)
         yield found.weighed()
 
 
@@ -184,6 +187,8 @@ class _Found:
         self.why = UNSHARED if treated.earlier else ""
         self.each: dict[int, list[tuple[ev.LossWeights, float]]] = defaultdict(list)
         """By rank: its losses, and by what their gradients are multiplied."""
+        self.continued: set[int] = set()
+        """Ranks of which a backward() goes on with gradients that another one has computed."""
 
     def add_own(self, rank: int) -> None:
         """The losses of a rank whose contributions are in the step."""
@@ -196,13 +201,49 @@ class _Found:
 
     def _reaching(self, rank: int) -> set[int]:
         """The backward() calls that have contributed to one of these tensors anything but zeros."""
-        window = self.sums.ranks[rank]
+        return {one.backward for one in self._contributions(rank)}
+
+    def _contributions(self, rank: int) -> Iterator[moments.Contribution]:
+        if (window := self.sums.ranks.get(rank)) is None:
+            return
         held = [self.family.tensors[place].held.get(rank) for place in self.treated.tensors]
         pieces = [piece.piece for one in held if one is not None for piece in one.pieces]
-        return {one.backward for piece in pieces for one in window.contributions.get(piece, ()) if one.sketch.any()}
+        for piece in pieces:
+            yield from (one for one in window.contributions.get(piece, ()) if one.sketch.any())
+
+    def others(self, world: World) -> Ranks:
+        """The ranks whose losses come to these tensors by what is exchanged within backward() calls, or by stages."""
+        over = self.treated.over
+        own = {rank: {call for one in self._contributions(rank) for call in one.calls} for rank in over}
+        sums = {
+            exchanges.parties(world, rank, group, peer, op)
+            for rank, calls in own.items()
+            for op, group, peer in calls
+            if not exchanges.gives(op)
+        }
+        if any(len(ranks) > 1 and not any(ranks <= its for its in exchanges.averaging(world)) for ranks in sums):
+            self.why = self.why or ADDED
+
+        def given(rank: int) -> list[Ranks]:
+            window = self.sums.ranks.get(rank)
+            each = window.backwards if window is not None else ()
+            calls = own[rank] if rank in own else {call for one in each for call in one.calls}
+            return [exchanges.parties(world, rank, group, peer, op) for op, group, peer in calls if exchanges.gives(op)]
+
+        found = exchanges.closure(over, given)
+        if self.continued:
+            staged = {rank.rank for rank, one in world.of(ev.Parallelised) if one.stage is not None}
+            if self.continued <= staged:
+                found |= exchanges.reach(world, over)
+            else:
+                self.why = self.why or CONTINUED
+        if found > over and self.treated.made.shares:
+            self.why = self.why or UNKNOWN
+            return frozenset()
+        return found - over
 
     def add_other(self, rank: int) -> None:
-        """The losses of a rank that gives these activations, and takes theirs."""
+        """The losses of another rank that come to these tensors."""
         windows = [
             tuple(record.backward for record in window.backwards if record.how == "backward")
             for each in moments.windows(self.ranks[rank]).values()
@@ -220,7 +261,9 @@ class _Found:
             self.why = self.why or "not every loss of the step was looked at"
         elif loss.why:
             self.why = self.why or loss.why
-        elif not loss.continued:
+        elif loss.continued:
+            self.continued.add(rank)
+        else:
             self.each[rank].append((loss, factor))
 
     def weighed(self) -> Weighed:
@@ -258,6 +301,12 @@ class _Found:
             parts,
             why,
             are_known,
+            all(
+                self.family.holders[place][rank].ranks <= treated.over
+                for place in treated.tensors
+                for rank in treated.ranks
+                if rank in self.family.holders[place]
+            ),
         )
 
     def _is_held_back(self) -> bool:

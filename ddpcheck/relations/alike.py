@@ -73,26 +73,31 @@ def alikeness(weights: Weights, sizes: Collection[int]) -> Alikeness:
     windows: set[tuple[int, int]] = set()
     whys: list[str] = []
     found: dict[tuple[object, ...], Deviation] = {}
+    otherwise: set[tuple[object, int]] = set()
+    """Parts of which some elements have weights that do not follow from their numbers: by chance others may seem to."""
     for each in weights.windows:
         for weighed in each:
-            uneven = list(_uneven(weighed))
+            its = list(_uneven(weighed))
             if weighed.why:
                 whys.append(weighed.why)
             elif not all(_is_compared(part) for part in weighed.parts):
                 whys.append(NOTHING_COUNTS)
-            elif any(pattern is None for pattern, *_ in uneven):
+            elif any(pattern is None for pattern, *_ in its):
                 whys.append(WEIGHTED)
             elif weighed.parts:
                 windows.add((weights.family.optimizers[min(weighed.ranks)], weighed.number))
-            for pattern, part, heavy, light in uneven:
-                if pattern is not None:
+            for pattern, part, heavy, light in its:
+                if pattern is None:
+                    otherwise.add((part.line, part.place))
+                else:
                     one = Deviation(weights, pattern, part, [], weighed, heavy, light)
                     key = (pattern, part.line, part.place)
                     steps = found.setdefault(key, one).steps
                     if weighed.number not in steps:
                         steps.append(weighed.number)
     later = (*_scaled(weights, sizes), *_tensors(weights, sizes), *_lacking(weights, sizes))
-    return Alikeness(windows, [*found.values(), *later], whys)
+    uneven = [one for one in found.values() if (one.part.line, one.part.place) not in otherwise]
+    return Alikeness(windows, [*uneven, *later], whys)
 
 
 def _is_compared(part: Part) -> bool:
@@ -164,18 +169,21 @@ class _Total(NamedTuple):
 
 def _scaled(weights: Weights, sizes: Collection[int]) -> Iterator[Deviation]:
     by_line: dict[object, list[_Total]] = defaultdict(list)
+    apart: set[object] = set()
     for each in weights.windows:
-        for weighed in each:
-            total = _total(weighed)
-            if total is not None and not any(one.weighed.number == weighed.number for one in by_line[total.part.line]):
-                by_line[total.part.line].append(total)
-    for totals in by_line.values():
-        if len(totals) > 1:
+        totals = [total for total in map(_total, each) if total is not None]
+        for line in {one.part.line for one in totals}:
+            its = [one for one in totals if one.part.line == line]
+            by_line[line].append(its[0])
+            if not all(is_near(one.value, its[0].value) for one in its):
+                apart.add(line)  # some tensors are given more than others: see below
+    for where, totals in by_line.items():
+        if len(totals) > 1 and where not in apart:
             yield from _of_totals(weights, totals, sizes)
 
 
 def _total(weighed: Weighed) -> _Total | None:
-    if weighed.why or len(weighed.parts) != 1 or not weighed.are_batches_known:
+    if weighed.why or len(weighed.parts) != 1 or not (weighed.are_batches_known and weighed.is_of_all):
         return None
     (part,) = weighed.parts
     counted = part.counted
@@ -193,7 +201,7 @@ def _of_totals(weights: Weights, totals: Sequence[_Total], sizes: Collection[int
         calls = numbers.pop() if len(numbers) == 1 else 0
         if first.value > 1 and size == calls and first.part.accumulates and _is_mean_of_ranks(first):
             yield _deviation(weights, "added", totals, size)
-        elif size in sizes:
+        elif size in sizes and not all(is_near(one.term.weight, 1) for one in first.part.counted):  # no plain sum
             yield _deviation(weights, "scaled", totals, first.value)
         return
     most = max(numbers)
@@ -248,7 +256,8 @@ def _tensors(weights: Weights, sizes: Collection[int]) -> Iterator[Deviation]:
             if size is None or size not in sizes or one.over == usual.over or _batches(total) != _batches(its):
                 continue
             heavy = total.part.counted[0]
-            made = Deviation(weights, "tensors", total.part, [], one, heavy, heavy, total.value / its.value, usual)
+            part = total.part._replace(line=weights.family.line(min(one.ranks), one.number))
+            made = Deviation(weights, "tensors", part, [], one, heavy, heavy, total.value / its.value, usual)
             met.setdefault((tuple(one.tensors), size), made).steps.append(one.number)
     yield from (one for one in met.values() if len(one.steps) > 1)
 

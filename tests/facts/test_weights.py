@@ -110,3 +110,41 @@ def test_a_backward_that_reaches_none_of_the_tensors_has_no_loss_in_their_step()
 
     found = first(calls=2, contributed=contributed, more=losses(lambda _, __, call: (4 + call, 1.0), calls=2))
     assert {one.term.elements for one in found.parts[0].batches} == {4}
+
+
+# --- losses of other ranks
+
+
+def of_own_copies(within: Any = lambda _: (), **more: Any) -> Weighed:
+    """What counts in the first step of rank 0, which steps on what it has contributed itself."""
+    given = losses(lambda *_: (4, 1 / 4), **more)
+    (family,) = weights.of(trained({"a": own, "b": own}, within=within, more=given))
+    return next(one for one in family.windows[0] if one.ranks == {0})
+
+
+def ranks_of(weighed: Weighed) -> set[int]:
+    return {batch.rank for part in weighed.parts for batch in part.batches}
+
+
+@pytest.mark.parametrize("op", ["all_to_all_single", "all_gather"])
+def test_a_tensor_that_others_losses_come_to_within_backward(op: str):
+    """As those of tokens that other ranks have sent to an expert."""
+    assert ranks_of(of_own_copies(lambda _: [(op, "world", None)])) == {0, 1}
+    assert ranks_of(of_own_copies()) == {0}
+
+
+def test_what_is_sent_to_one_rank_comes_to_no_other():
+    def within(rank: int) -> list[tuple[str, str, int | None]]:
+        return [("isend", "world", 1 - rank)]
+
+    assert ranks_of(of_own_copies(within)) == {0, 1}
+    assert ranks_of(of_own_copies(lambda rank: [("isend", "world", rank)])) == {0}
+
+
+def test_gradients_that_were_added_up_on_their_way_are_of_nobody_knows_how_many():
+    assert of_own_copies(lambda _: [("all_reduce", "world", None)]).why == weights.ADDED
+
+
+def test_a_backward_that_goes_on_with_what_the_program_has_brought_there():
+    found = of_own_copies(continued=True)
+    assert (found.parts, found.why) == ([], weights.CONTINUED)

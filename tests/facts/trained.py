@@ -64,6 +64,7 @@ def trained(
     values: Callable[[int, int], Sequence[tuple[str, str, str]]] | None = None,
     looked: Callable[[int, int], bool] = lambda _, __: True,
     usage: Callable[[int], Sequence[ev.Usage]] = lambda _: (),
+    within: Callable[[int], Sequence[tuple[str, str, int | None]]] = lambda _: (),
 ) -> World:
     """Ranks that train tensors of these names for some steps.
 
@@ -71,7 +72,7 @@ def trained(
     the only rank that steps a tensor. ``more`` and ``after``: what is on record before and after.
     ``values``: by rank and step, the name of a module, and what it has read and made. ``sites``: the lines of the
     backward() calls. ``looked``: by rank and step, whether the rank has looked at it. ``usage``:
-    by rank, what its steps say of wrappers.
+    by rank, what its steps say of wrappers. ``within``: by rank, what it exchanges in each backward(), before all else.
     """
     draw = np.random.default_rng(3)
     drawn = {
@@ -142,6 +143,7 @@ def trained(
                     "pieces": list(numbers.values()),
                     "sketches": packed([drawn[number, rank, call, name] for name in stepped]),
                     "whole": [False] * len(numbers), "versions": [0] * len(numbers),
+                    "calls": list(within(rank)), "after": [1] * len(numbers) if within(rank) else [],
                 })
                 for call in range(calls)
             ]  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 from ddpcheck.facts import weights
 from ddpcheck.relations.alike import NOTHING_COUNTS, WEIGHTED, Alikeness, Deviation, Pattern, alikeness, whole
 from tests.facts.losses import Elements, losses
-from tests.facts.trained import Stepped, Vector, mean, trained
+from tests.facts.trained import Stepped, Vector, mean, own, trained
 
 
 def alike(
@@ -155,3 +155,37 @@ def test_a_part_that_lacks_a_factor():
 @pytest.mark.parametrize(("value", "number"), [(2, 2), (0.25, 4), (1, None), (2.5, None), (0, None), (np.inf, None)])
 def test_a_number_that_is_whole_or_one_over_a_whole_one(value: float, number: int | None):
     assert whole(value) == number
+
+
+def test_a_plain_sum_of_as_many_elements_as_there_are_ranks_is_no_factor():
+    assert patterns(lambda *_: (2, 1.0)) == set()
+
+
+def test_means_by_chance_are_no_means():
+    """A program that weighs ranks by something else may weigh them as means do, now and then."""
+
+    def given(rank: int, step: int, _: int) -> Elements:
+        elements = 4 + rank
+        return elements, (1 if step < 2 else 1 + rank) / elements
+
+    found = alike(given)
+    assert (found.deviations, set(found.whys)) == ([], {WEIGHTED})
+
+
+def one_apart(times: float) -> Alikeness:
+    def stepped(_: int, name: str, of: Any, __: Vector | None) -> Vector:
+        return np.sum(list(of.values()), axis=0) / 2 * (times if name == "b" else 1)
+
+    (found,) = weights.of(trained({"a": mean, "b": stepped}, more=losses(lambda rank, *_: (4 + rank, 2 / 9))))
+    return alikeness(found, (2,))
+
+
+def test_a_tensor_that_learns_half_as_fast_says_nothing_of_the_loss():
+    assert one_apart(0.5).deviations == []
+
+
+def test_copies_that_are_in_no_sum_have_no_total():
+    """Ranks that step on what is their own: whether that is right is no question of weights."""
+    made = losses(lambda *_: (4, 2 / 4))
+    (found,) = weights.of(trained({"a": own, "b": own}, parts=False, more=made))
+    assert alikeness(found, (2,)).deviations == []

@@ -72,7 +72,8 @@ ROWS = (
         is_larger=True,
         expected=_MEAN,
         found=_TIMES,
-        cause="{size} is {called}: the loss is multiplied by it, and gradients are not divided by it",
+        cause="{size} is {called}: the loss or its gradients are multiplied by it, or added up so many times, and not "
+        "divided by it",
         advice="Multiply the loss by the ranks over which gradients are averaged, or by what undoes the division, and "
         "by nothing else; or accept it, where the learning rate was chosen so.",
     ),

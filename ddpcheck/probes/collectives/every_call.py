@@ -62,7 +62,7 @@ def _around(
     def collective(*args: Any, **kwargs: Any) -> Any:
         if unwatched():
             if one_call.is_of_reduction() and recorder.current() is not None:
-                _note_in_hook(Arguments(places, args, kwargs))
+                _note_in_hook(op, Arguments(places, args, kwargs))
             return original(*args, **kwargs)
         given = Arguments(places, args, kwargs)
         group = given.get("group")
@@ -80,6 +80,7 @@ def _around(
             if this.made is not None and not _goes_over_fsdps_own(op):
                 program_reductions.note(op, given, this.made)
                 ends = gradient_events.COLLECTIVE.tell(op, given, this.made)
+                _tell_within_backward(op, given, this.made.group, peer)
                 small_files.look()
             result = original(*args, **kwargs)
             if not waits and this.made is not None:
@@ -99,9 +100,16 @@ def _goes_over_fsdps_own(op: str) -> bool:
     return op in _GATHERS and str(sys._getframe(3).f_globals.get("__name__")).startswith(_FSDP)
 
 
-def _note_in_hook(given: Arguments) -> None:
-    """A communication hook of the user's, by which DDP reduces, has called."""
-    WRAPPERS.hooked_over.add(group_key(given.get("group")))
+def _note_in_hook(op: str, given: Arguments) -> None:
+    """A communication hook of the user's, by which DDP reduces, has called, or what else runs in that backward()."""
+    group = group_key(given.get("group"))
+    WRAPPERS.hooked_over.add(group)
+    _tell_within_backward(op, given, group, None)
+
+
+def _tell_within_backward(op: str, given: Arguments, group: str, peer: int | None) -> None:
+    if gradient_events.is_within_backward():
+        gradient_events.EXCHANGED.tell(op, given, group, peer)
 
 
 def _not_a_member(group: Any) -> bool:
@@ -153,6 +161,8 @@ def _around_functional(original: Callable[..., Any], op: str) -> Callable[..., A
             return original(*args, **kwargs)
         program_reductions.note_unseen()
         with call(op, group, detail, peer, waits=False, device=device) as this:
+            if this.made is not None:
+                _tell_within_backward(f"functional.{op}", given, this.made.group, peer)
             result = original(*args, **kwargs)
             if this.made is not None:
                 one_call.remember_result(result, this.made, this.mark)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpcheck.evidence import ORACLE, WIDTH, At, Call, Contributions, Layout, Values
+from ddpcheck.evidence import ORACLE, WIDTH, At, Contributions, Layout, Values
 from ddpcheck.evidence.sketches import NUMBERS
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.ddp.parameter_names import number_of
@@ -80,7 +81,7 @@ def watch() -> None:
     gradient_events.MODULE_CALLED.also(_forward)
     gradient_events.BACKWARD_BEGINS.also(_backward_begins)
     gradient_events.BACKWARD_ENDS.also(_backward_ends)
-    gradient_events.COLLECTIVE.also(_calls)
+    gradient_events.EXCHANGED.also(_exchanged)
     gradient_events.STEP.also(_step)
     gradient_events.STEPPED.also(_stepped)
     around(torch.autograd, "grad", _around_grad)
@@ -290,8 +291,8 @@ class _Contributed:
         self.calls: dict[tuple[str, str, int | None], None] = {}
         self.after: dict[int, int] = {}
         """By piece, how many of these had been made."""
-        self.shapes: set[torch.Size] = set()
-        """Of what a hook may reduce: the gradients themselves."""
+        self.leaves: dict[torch.Size, list[torch.Tensor]] = defaultdict(list)
+        """By shape, the parameters that are listened to."""
         self.lock = threading.Lock()
 
     def add(self, held: Sequence[Held], version: int, gradient: torch.Tensor) -> None:
@@ -316,6 +317,12 @@ class _Contributed:
         while self.handles:
             self.handles.pop().remove()
         self.nodes.clear()
+        self.leaves.clear()
+
+    def is_gradient(self, tensor: torch.Tensor) -> bool:
+        """Whether it is the gradient that a parameter has by now, as a hook may reduce it."""
+        grads = (leaf.grad for leaf in self.leaves.get(tensor.shape, ()) if leaf.is_leaf)
+        return any(g is not None and g.data_ptr() == tensor.data_ptr() for g in grads if type(g) is torch.Tensor)
 
     def write(self, backward: int, how: Any) -> None:
         """Write it down."""
@@ -361,7 +368,7 @@ def _backward_begins(_: Any) -> None:
                 continue
             node = edge_of(leaf).node
             hook = shielded(partial(_reaches, one, held, leaf._version))
-            one.shapes.add(leaf.shape)
+            one.leaves[leaf.shape].append(leaf)
             one.handles.append(node.register_prehook(hook))
             one.nodes.append(node)
         _contributed = one
@@ -389,17 +396,14 @@ def _backward_ends() -> None:
             one.write(_Windows.backwards, "backward")
 
 
-def _calls(op: str, given: Arguments, call: Call) -> None:
+def _exchanged(op: str, given: Arguments, group: str, peer: int | None) -> None:
     """The program exchanges something, which may be gradients on their way through a backward()."""
     one = _contributed
-    if one is None or not gradient_events.is_within_backward():
-        return
-    tensors = [t for _, value in given.all() for t in (value if isinstance(value, (list, tuple)) else (value,))]
-    if any(
-        type(t) is torch.Tensor and t.is_floating_point() and t.numel() > FEW and t.shape not in one.shapes
-        for t in tensors
-    ):
-        one.calls[op, call.group, call.peer] = None
+    if one is not None and (op, group, peer) not in one.calls:
+        tensors = [t for _, value in given.all() for t in (value if isinstance(value, (list, tuple)) else (value,))]
+        plain = [t for t in tensors if type(t) is torch.Tensor and t.is_floating_point() and t.numel() > FEW]
+        if any(not one.is_gradient(t) for t in plain):
+            one.calls[op, group, peer] = None
 
 
 def _around_grad(original: Callable[..., Any]) -> Callable[..., Any]:

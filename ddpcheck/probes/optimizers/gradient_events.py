@@ -75,6 +75,11 @@ BACKWARD_BEGINS = Event()
 BACKWARD_ENDS = Event()
 COLLECTIVE = Collectives()
 """One of the program's own begins: its name, arguments and record. An answer is called when it is over."""
+EXCHANGED = Event()
+"""Any collective of the program's within a backward(), also one in DDP's place: operation, arguments, group and peer.
+
+The operation of a functional one begins with ``functional.``.
+"""
 CLIPPED = Event()
 """torch's own function begins to clip gradients, at this line."""
 MODULE_CALLED = Event()

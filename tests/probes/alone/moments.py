@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ddpcheck import evidence as ev
 from ddpcheck.facts import sketches
+from ddpcheck.probes.collectives.call_arguments import Arguments
 from ddpcheck.probes.moments import forward_modes, pieces, windows
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.recording import pace
@@ -141,6 +142,36 @@ def test_two_that_train_against_each_other(recorded: Any) -> None:
             (0, 0, 1, 1), ((optimizer, 0, 1), (its, 0, 2), (optimizer, 1, 3), (its, 2, 4)), strict=True
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("elements", "after"), [(7, {"0.weight": 1, "0.bias": 1, "1.weight": 0, "1.bias": 0}), (6, None), (4, None)]
+)
+def test_what_is_exchanged_within_a_backward(recorded: Any, elements: int, after: dict[str, int] | None) -> None:
+    """Before a gradient comes to the parameters in front of it; not what is a gradient or a few numbers."""
+
+    class Exchanged(torch.autograd.Function):
+        @staticmethod
+        def forward(_: Any, x: torch.Tensor) -> torch.Tensor:
+            tell()
+            return x.clone()
+
+        @staticmethod
+        def backward(_: Any, g: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            tell()
+            return g
+
+    def tell() -> None:
+        tensor = net[1].weight.grad if elements == 6 else torch.ones(elements)
+        gradient_events.EXCHANGED.tell("all_reduce", Arguments({"tensor": 0}, (tensor,), {}), "world", None)
+
+    net, optimizer = made()
+    net[1].register_forward_pre_hook(lambda _, given: Exchanged.apply(given[0]))
+    step(net, optimizer)
+    (one,), (described,) = recorded(ev.Contributions), recorded(ev.Pieces)
+    paths = {piece.piece: piece.path for piece in described.pieces}
+    assert one.calls == ([("all_reduce", "world", None)] if after is not None else [])
+    assert dict(zip(map(paths.__getitem__, one.pieces), one.after, strict=False)) == (after or {})
 
 
 def test_gradients_that_are_asked_for(recorded: Any) -> None:
