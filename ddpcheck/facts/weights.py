@@ -194,10 +194,11 @@ class _Found:
         """The losses of a rank whose contributions are in the step."""
         reaching = self._reaching(rank)
         shares = dict(self.treated.made.shares)
+        lost = self.sums.answers[self.treated.made.answer].lost
         for turn, backward in enumerate(self.sums.calls[rank]):
             if backward in reaching:
                 factor = shares.get((rank, turn), 0.0) if shares else self.treated.made.factor
-                self._add(rank, backward, factor)
+                self._add(rank, backward, 0.0 if turn in lost else factor)
 
     def _reaching(self, rank: int) -> set[int]:
         """The backward() calls that have contributed to one of these tensors anything but zeros."""
@@ -212,25 +213,29 @@ class _Found:
             yield from (one for one in window.contributions.get(piece, ()) if one.sketch.any())
 
     def others(self, world: World) -> Ranks:
-        """The ranks whose losses come to these tensors by what is exchanged within backward() calls, or by stages."""
-        over = self.treated.over
-        own = {rank: {call for one in self._contributions(rank) for call in one.calls} for rank in over}
-        sums = {
-            exchanges.parties(world, rank, group, peer, op)
-            for rank, calls in own.items()
-            for op, group, peer in calls
-            if not exchanges.gives(op)
-        }
-        if any(len(ranks) > 1 and not any(ranks <= its for its in exchanges.averaging(world)) for ranks in sums):
-            self.why = self.why or ADDED
+        """The ranks whose losses come to these tensors by what is exchanged within backward() calls, or by stages.
 
-        def given(rank: int) -> list[Ranks]:
+        What ranks add up there are the gradients of all their losses. Where these are copies of one loss, they may be
+        its parts, as DTensor declares, or the same several times: that is not known.
+        """
+        over, averaging = self.treated.over, exchanges.averaging(world)
+        own = {rank: {call for one in self._contributions(rank) for call in one.calls} for rank in over}
+
+        def calls(rank: int) -> set[tuple[str, str, int | None]]:
             window = self.sums.ranks.get(rank)
             each = window.backwards if window is not None else ()
-            calls = own[rank] if rank in own else {call for one in each for call in one.calls}
-            return [exchanges.parties(world, rank, group, peer, op) for op, group, peer in calls if exchanges.gives(op)]
+            return own[rank] if rank in own else {call for one in each for call in one.calls}
 
-        found = exchanges.closure(over, given)
+        def met(rank: int) -> list[Ranks]:
+            return [exchanges.parties(world, rank, group, peer, op) for op, group, peer in calls(rank)]
+
+        found = exchanges.closure(over, met)
+        for rank in found:
+            for op, group, peer in calls(rank):
+                ranks = exchanges.parties(world, rank, group, peer, op)
+                is_known = exchanges.gives(op) or op.startswith("functional.") or any(ranks <= one for one in averaging)
+                if not is_known and self._share(ranks):
+                    self.why = self.why or ADDED
         if self.continued:
             staged = {rank.rank for rank, one in world.of(ev.Parallelised) if one.stage is not None}
             if self.continued <= staged:
@@ -242,17 +247,31 @@ class _Found:
             return frozenset()
         return found - over
 
-    def add_other(self, rank: int) -> None:
-        """The losses of another rank that come to these tensors."""
+    def _share(self, ranks: Ranks) -> bool:
+        """Whether some of these ranks go back from the same batch, or are not known not to."""
+        each = [[(self.losses.get(rank, {}).get(call), 1.0) for call in self._calls(rank)] for rank in ranks]
+        known = [[(loss, one) for loss, one in its if loss is not None and loss.value is not None] for its in each]
+        if any(len(its) < len(all_of_it) for its, all_of_it in zip(known, each, strict=True)):
+            return True
+        return any(_are_same(one, other) for place, one in enumerate(known) for other in known[:place])
+
+    def _calls(self, rank: int) -> Sequence[int]:
+        """The backward() calls of a rank before the step."""
+        if rank in self.sums.calls:
+            return self.sums.calls[rank]
         windows = [
             tuple(record.backward for record in window.backwards if record.how == "backward")
-            for each in moments.windows(self.ranks[rank]).values()
+            for each in (moments.windows(self.ranks[rank]).values() if rank in self.ranks else ())
             for window in each
             if window.number == self.sums.number
         ]
-        if len(set(windows)) > 1:
+        if len(set(windows)) != 1:
             self.why = self.why or UNKNOWN
-        for backward in windows[0] if windows else ():
+        return windows[0] if windows else ()
+
+    def add_other(self, rank: int) -> None:
+        """The losses of another rank that come to these tensors."""
+        for backward in self._calls(rank):
             self._add(rank, backward, self.treated.made.factor)
 
     def _add(self, rank: int, backward: int, factor: float) -> None:

@@ -116,7 +116,8 @@ def _uneven(weighed: Weighed) -> Iterator[tuple[Pattern | None, Part, Batch, Bat
             continue
         heavy, light = max(counted, key=_weight), min(counted, key=_weight)
         pattern: Pattern | None = None
-        if _are_means(counted) or _are_shared_means(counted):
+        is_read_alike = len({one.sharers for one in counted}) == 1  # what some ranks read twice counts twice
+        if is_read_alike and (_are_means(counted) or _are_shared_means(counted)):
             turns = {one.turn for one in counted}
             is_apart = any(_differ([one for one in counted if one.turn == turn]) for turn in turns)
             pattern = "ranks" if is_apart else "calls"
@@ -160,10 +161,11 @@ class _Total(NamedTuple):
 
     @property
     def calls(self) -> list[float]:
-        """The elements of each micro-batch, over all ranks."""
+        """The elements of each micro-batch that was not thrown away, over all ranks."""
         found: dict[int, float] = defaultdict(float)
         for one in self.part.batches:
-            found[one.turn] += one.term.elements / one.sharers
+            if one.weight or not one.term.elements:
+                found[one.turn] += one.term.elements / one.sharers
         return [found[turn] for turn in sorted(found)]
 
 
@@ -199,8 +201,9 @@ def _of_totals(weights: Weights, totals: Sequence[_Total], sizes: Collection[int
     size = whole(first.value) if is_steady else None
     if size is not None:
         calls = numbers.pop() if len(numbers) == 1 else 0
-        if first.value > 1 and size == calls and first.part.accumulates and _is_mean_of_ranks(first):
-            yield _deviation(weights, "added", totals, size)
+        if first.value > 1 and size == calls:  # means that are added up: those of one batch may well be
+            if first.part.accumulates and _is_mean_of_ranks(first):
+                yield _deviation(weights, "added", totals, size)
         elif size in sizes and not all(is_near(one.term.weight, 1) for one in first.part.counted):  # no plain sum
             yield _deviation(weights, "scaled", totals, first.value)
         return

@@ -141,10 +141,28 @@ def test_what_is_sent_to_one_rank_comes_to_no_other():
     assert ranks_of(of_own_copies(lambda rank: [("isend", "world", rank)])) == {0}
 
 
-def test_gradients_that_were_added_up_on_their_way_are_of_nobody_knows_how_many():
-    assert of_own_copies(lambda _: [("all_reduce", "world", None)]).why == weights.ADDED
+def test_gradients_of_several_batches_that_are_added_up_on_their_way():
+    """They are those of all of these losses."""
+    assert ranks_of(of_own_copies(lambda _: [("all_reduce", "world", None)])) == {0, 1}
+
+
+@pytest.mark.parametrize(("op", "why"), [("all_reduce", weights.ADDED), ("functional.all_reduce", "")])
+def test_gradients_of_one_batch_that_are_added_up_on_their_way(op: str, why: str):
+    """Copies of one loss, each with a part of the gradient, or all with the same: DTensor says which."""
+    assert of_own_copies(lambda _: [(op, "world", None)], value=of_one_batch).why == why
 
 
 def test_a_backward_that_goes_on_with_what_the_program_has_brought_there():
     found = of_own_copies(continued=True)
     assert (found.parts, found.why) == ([], weights.CONTINUED)
+
+
+def test_what_was_thrown_away_counts_nothing():
+    def last(_: int, __: str, of: Any, ___: Vector | None) -> Vector:
+        return np.asarray((of[0, 1] + of[1, 1]) / 2)
+
+    found = first(last, calls=2, more=losses(lambda *_: (4, 1 / 4), calls=2))
+    assert {turn: {one.weight for one in found.parts[0].batches if one.turn == turn} == {0} for turn in (0, 1)} == {
+        0: True,
+        1: False,
+    }

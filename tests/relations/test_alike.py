@@ -123,6 +123,14 @@ def test_the_last_window_of_a_pass():
     assert (short.pattern, short.steps, short.size) == ("short", [3], 2)
 
 
+def test_a_window_of_which_a_micro_batch_was_thrown_away_is_a_short_one():
+    def stepped(_: int, __: str, of: Any, before: Vector | None) -> Vector:
+        return np.sum([one for (_, call), one in of.items() if call or before is not None], axis=0) / 2
+
+    found = deviation(lambda *_: (4, 1 / 12), stepped, calls=3)
+    assert (found.pattern, found.steps, found.size) == ("short", [0], 3)
+
+
 def test_windows_that_are_divided_by_one_micro_batch():
     def elements(step: int, call: int) -> int:
         return 4 + (step + call) % 3 + call
@@ -174,7 +182,7 @@ def test_means_by_chance_are_no_means():
 
 def one_apart(times: float) -> Alikeness:
     def stepped(_: int, name: str, of: Any, __: Vector | None) -> Vector:
-        return np.sum(list(of.values()), axis=0) / 2 * (times if name == "b" else 1)
+        return np.sum(list(of.values()), axis=0) / 2 * (times if name == "a" else 1)
 
     (found,) = weights.of(trained({"a": mean, "b": stepped}, more=losses(lambda rank, *_: (4 + rank, 2 / 9))))
     return alikeness(found, (2,))
@@ -189,3 +197,18 @@ def test_copies_that_are_in_no_sum_have_no_total():
     made = losses(lambda *_: (4, 2 / 4))
     (found,) = weights.of(trained({"a": own, "b": own}, parts=False, more=made))
     assert alikeness(found, (2,)).deviations == []
+
+
+def test_a_batch_that_some_ranks_read_and_others_do_not():
+    """It counts as often as it was read: that is a question of samples."""
+
+    def contributed(number: int, rank: int, call: int, name: str) -> Vector:
+        return np.random.default_rng([number, min(rank, 1), call, ord(name)]).normal(size=8)
+
+    def value(rank: int, step: int, call: int) -> float:
+        return 1.0 + min(rank, 1) + 10 * step
+
+    made = losses(lambda *_: (4, 1 / 4), value=value)
+    (found,) = weights.of(trained({"a": mean, "b": mean}, ranks=3, contributed=contributed, more=made))
+    assert {one.sharers for each in found.windows for one in each[0].parts[0].batches} == {1, 2}
+    assert alikeness(found, (3,)).deviations == []
