@@ -184,7 +184,7 @@ def one_apart(times: float) -> Alikeness:
     def stepped(_: int, name: str, of: Any, __: Vector | None) -> Vector:
         return np.sum(list(of.values()), axis=0) / 2 * (times if name == "a" else 1)
 
-    (found,) = weights.of(trained({"a": mean, "b": stepped}, more=losses(lambda rank, *_: (4 + rank, 2 / 9))))
+    (found,) = weights.of(trained({"a": stepped, "b": mean}, more=losses(lambda rank, *_: (4 + rank, 2 / 9))))
     return alikeness(found, (2,))
 
 
