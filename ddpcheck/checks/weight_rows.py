@@ -53,18 +53,20 @@ def read_weights(
 ) -> Reading:
     """The findings of all rows, in their order; ``called`` says what a size is, rather not of these ranks."""
     windows: set[tuple[int, int]] = set()
+    missed: set[tuple[int, int]] = set()
     whys: list[str] = []
     found: list[list[Finding]] = [[] for _ in rows]
     for weights in each:
         alike: Alikeness = alikeness(weights, sizes)
         windows |= alike.windows
+        missed |= alike.missed
         whys += alike.whys
         for deviation in alike.deviations:
             for row, its in zip(rows, found, strict=True):
                 if row.pattern == deviation.pattern and row.is_larger in (None, deviation.size > 1):
                     its.append(_finding(row, deviation, called))
                     break
-    return Reading(_once([finding for its in found for finding in its]), windows, whys)
+    return Reading(_once([finding for its in found for finding in its]), windows - missed, whys)
 
 
 def _once(found: list[Finding]) -> list[Finding]:

@@ -63,14 +63,17 @@ class Alikeness(NamedTuple):
 
     windows: set[tuple[int, int]]
     """Those of which all was compared: an optimizer's number, and that of its step."""
+    missed: set[tuple[int, int]]
+    """Those of which a part was not."""
     deviations: list[Deviation]
     whys: list[str]
-    """Why others were not."""
+    """Why."""
 
 
 def alikeness(weights: Weights, sizes: Collection[int]) -> Alikeness:
     """Compare what elements count; ``sizes`` are those of all groups of ranks."""
     windows: set[tuple[int, int]] = set()
+    missed: set[tuple[int, int]] = set()
     whys: list[str] = []
     found: dict[tuple[object, ...], Deviation] = {}
     otherwise: set[tuple[object, int]] = set()
@@ -78,14 +81,14 @@ def alikeness(weights: Weights, sizes: Collection[int]) -> Alikeness:
     for each in weights.windows:
         for weighed in each:
             its = list(_uneven(weighed))
-            if weighed.why:
-                whys.append(weighed.why)
+            window = (weights.family.optimizers[min(weighed.ranks)], weighed.number)
+            if weighed.why or any(pattern is None for pattern, *_ in its):
+                whys.append(weighed.why or WEIGHTED)
+                missed.add(window)
             elif not all(_is_compared(part) for part in weighed.parts):
                 whys.append(NOTHING_COUNTS)
-            elif any(pattern is None for pattern, *_ in its):
-                whys.append(WEIGHTED)
             elif weighed.parts:
-                windows.add((weights.family.optimizers[min(weighed.ranks)], weighed.number))
+                windows.add(window)
             for pattern, part, heavy, light in its:
                 if pattern is None:
                     otherwise.add((part.line, part.place))
@@ -97,7 +100,7 @@ def alikeness(weights: Weights, sizes: Collection[int]) -> Alikeness:
                         steps.append(weighed.number)
     later = (*_scaled(weights, sizes), *_tensors(weights, sizes), *_lacking(weights, sizes))
     uneven = [one for one in found.values() if (one.part.line, one.part.place) not in otherwise]
-    return Alikeness(windows, [*uneven, *later], whys)
+    return Alikeness(windows - missed, missed, [*uneven, *later], whys)
 
 
 def _is_compared(part: Part) -> bool:
