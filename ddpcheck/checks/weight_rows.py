@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ddpcheck.facts.reductions import Ranks
 from ddpcheck.facts.weights import Batch, Weights
 from ddpcheck.relations.alike import Alikeness, Deviation, Pattern, alikeness, whole
 from ddpcheck.vocabulary.model import Finding, Severity
@@ -46,27 +47,20 @@ class Reading(NamedTuple):
 
 
 def read_weights(
-    each: Iterable[Weights],
+    each: Sequence[Weights],
     rows: Sequence[WeightRow],
-    sizes: Sequence[int],
+    sizes: Mapping[int, Collection[Ranks]],
     called: Called,
 ) -> Reading:
     """The findings of all rows, in their order; ``called`` says what a size is, rather not of these ranks."""
-    windows: set[tuple[int, int]] = set()
-    missed: set[tuple[int, int]] = set()
-    whys: list[str] = []
+    alike: Alikeness = alikeness(each, sizes)
     found: list[list[Finding]] = [[] for _ in rows]
-    for weights in each:
-        alike: Alikeness = alikeness(weights, sizes)
-        windows |= alike.windows
-        missed |= alike.missed
-        whys += alike.whys
-        for deviation in alike.deviations:
-            for row, its in zip(rows, found, strict=True):
-                if row.pattern == deviation.pattern and row.is_larger in (None, deviation.size > 1):
-                    its.append(_finding(row, deviation, called))
-                    break
-    return Reading(_once([finding for its in found for finding in its]), windows - missed, whys)
+    for deviation in alike.deviations:
+        for row, its in zip(rows, found, strict=True):
+            if row.pattern == deviation.pattern and row.is_larger in (None, deviation.size > 1):
+                its.append(_finding(row, deviation, called))
+                break
+    return Reading(_once([finding for its in found for finding in its]), alike.windows, alike.whys)
 
 
 def _once(found: list[Finding]) -> list[Finding]:
@@ -100,9 +94,9 @@ def _finding(row: WeightRow, one: Deviation, called: Called) -> Finding:
         "weight": f"{one.heavy.term.weight:.4g}",
         "by": one.part.batches[0].term.by,
         "name": one.names[0],
-        "usual": one.weights.family.tensors[other.tensors[0]].path if other is not None else "",
-        "of_usual": ranks_text(sorted(other.over)) if other is not None else "",
-        "usual_factor": f"{abs(other.factor):.4g}" if other is not None else "",
+        "usual": other.weights.family.tensors[other.weighed.tensors[0]].path if other is not None else "",
+        "of_usual": ranks_text(sorted(other.weighed.over)) if other is not None else "",
+        "usual_factor": f"{abs(other.weighed.factor):.4g}" if other is not None else "",
     }
     return Finding(
         rule=row.rule,

@@ -33,10 +33,9 @@ def activations(world: World) -> list[Ranks]:
     What FSDP gathers among the ranks that it was given is none of that, nor are objects.
     """
     own = averaging(world)
-    begun = {rank.rank: min((step.n for step in rank.of(ev.Step)), default=math.inf) for rank in world}
     found = {
         ranks: None
-        for ranks, op, detail in _calls(world, begun)
+        for ranks, op, detail in _calls(world, _begun(world))
         if gives(op) and not any(ranks <= its for its in own) and not _is_small(op, detail)
     }
     return list(found)
@@ -60,6 +59,17 @@ def closure(ranks: Ranks, sets: Callable[[int], Iterable[Ranks]]) -> Ranks:
     return ranks
 
 
+@once_per_world
+def of_the_program(world: World) -> list[Ranks]:
+    """Those between which more than a few numbers go once training has begun, but for what DDP and FSDP reduce."""
+    found = {
+        ranks: None
+        for ranks, op, detail in _calls(world, _begun(world))
+        if not op.startswith("ddp-") and not _is_small(op, detail) and not any(ranks <= one for one in averaging(world))
+    }
+    return list(found)
+
+
 def gives(op: str) -> bool:
     """Whether an operation hands tensors on as they are."""
     return (any(part in op for part in _GIVING) or op in ev.PAIRWISE) and "reduce" not in op and "object" not in op
@@ -70,6 +80,11 @@ def parties(world: World, rank: int, group: str, peer: int | None, op: str) -> R
     if op in ev.PAIRWISE and peer is not None:
         return frozenset((rank, peer))
     return frozenset(one for one in happens_before.members(group, world.world_size) if one is not None)
+
+
+def _begun(world: World) -> dict[int, float]:
+    """By rank, when its first step was made."""
+    return {rank.rank: min((step.n for step in rank.of(ev.Step)), default=math.inf) for rank in world}
 
 
 def _calls(world: World, begun: dict[int, float] | None = None) -> set[tuple[Ranks, str, str]]:

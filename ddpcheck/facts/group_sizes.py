@@ -33,6 +33,11 @@ def of(world: World) -> dict[int, list[tuple[str, Ranks]]]:
     return found
 
 
+def groups(world: World) -> dict[int, set[Ranks]]:
+    """By size, the sets of ranks that have it."""
+    return {size: {ranks for _, ranks in its if ranks} for size, its in of(world).items()}
+
+
 def name(world: World, size: int, but: Ranks) -> str:
     """What a number is, rather not of these ranks, over which gradients are added up."""
     known = of(world).get(size, [])

@@ -511,18 +511,33 @@ class _Solver:
             factors, off = _fit(self.wanted, total[None])
             for n in map(int, np.flatnonzero((off < self.limit) & (factors[0] != 0))):
                 fits[n].setdefault(self._in_it(n, ranks), (float(factors[0][n]), float(off[n])))
+        left = dict(fits)
         for n, by_ranks in fits.items():
             if len(by_ranks) == 1 and self.equations[n] > 1:
                 ((its, (factor, limit)),) = by_ranks.items()
+                if not self._is_borne_out(n, its, factor, fits):
+                    del left[n]
+                    continue
                 self._tell(n, Answer(its, self._left_out(n, its, factor, limit)), factor)
                 usual[its, factor] += 1
-        for n, by_ranks in fits.items():
+        for n, by_ranks in left.items():
             # Few elements, or equal contributions, fit in several ways: it is treated as most are, if that fits too.
             for (its, factor), _ in usual.most_common(1) if n not in self.answers else ():
                 own, limit = by_ranks.get(its, (np.nan, 0.0))
                 if abs(own - factor) < self.limit[n] * abs(factor):
                     self._tell(n, Answer(its, self._left_out(n, its, factor, limit)), factor)
             self._tell(n, "ranks have contributed alike")
+
+    def _is_borne_out(
+        self, n: int, ranks: Ranks, factor: float, fits: Mapping[int, Mapping[Ranks, tuple[float, float]]]
+    ) -> bool:
+        """Whether more than two numbers say so, with those of other tensors: two fit by chance now and then."""
+        if self.equations[n] > 2:
+            return True
+        alike = [
+            m for m, its in fits.items() if ranks in its and abs(its[ranks][0] - factor) < self.limit[m] * abs(factor)
+        ]
+        return bool(self.equations[alike].sum() > 2)
 
     def _with_earlier(self) -> None:
         """With what the step before was made on."""

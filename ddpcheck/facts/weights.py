@@ -162,7 +162,7 @@ def _are_near(one: Made, other: Made) -> bool:
 
 def _weighed(world: World, ranks: Mapping[int, Rank], losses: _Losses, family: Family, sums: Sums) -> Iterator[Weighed]:
     for one in _treated(sums):
-        found = _Found(ranks, losses, family, sums, one, _held_back(world))
+        found = _Found(ranks, losses, family, sums, one, _held_back(world), exchanges.of_the_program(world))
         for rank in sorted(one.over & sums.calls.keys()):
             found.add_own(rank)
         for rank in sorted(found.others(world)):
@@ -181,9 +181,10 @@ class _Found:
         sums: Sums,
         treated: _Treated,
         held_back: set[tuple[int, int, int]],
+        exchanging: Sequence[Ranks],
     ) -> None:
         self.ranks, self.losses, self.family, self.sums, self.treated = ranks, losses, family, sums, treated
-        self.held_back = held_back
+        self.held_back, self.exchanging = held_back, exchanging
         self.why = UNSHARED if treated.earlier else ""
         self.each: dict[int, list[tuple[ev.LossWeights, float]]] = defaultdict(list)
         """By rank: its losses, and by what their gradients are multiplied."""
@@ -348,8 +349,12 @@ class _Found:
             else:
                 same.append(rank)
         for ranks in sets:
-            times = len(ranks) if len(ranks) > 1 and self._contribute_alike(ranks) else 1
-            found |= dict.fromkeys(ranks, (len(ranks), times))
+            if len(ranks) == 1 or self._contribute_alike(ranks):
+                found |= dict.fromkeys(ranks, (len(ranks), len(ranks)))
+            else:
+                # Parts of one gradient take an exchange: without one, the loss was averaged before backward().
+                among = any(len(one.intersection(ranks)) > 1 for one in self.exchanging)
+                found |= dict.fromkeys(ranks, (len(ranks) if among else 1, 1))
         is_known = len(self.each) < 2 or all(loss.value is not None for its in self.each.values() for loss, _ in its)
         return found, is_known
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from ddpcheck.facts.reductions import Ranks
 from ddpcheck.facts.weights import Batch, Part, Weighed, Weights
 
 TOLERANCE = 0.02
@@ -20,13 +21,19 @@ NEAR = 5e-3
 ENOUGH = 3
 """Windows, of which each is divided by the number of the same micro-batch: so many are not by chance."""
 
-Pattern = Literal["ranks", "calls", "part", "added", "scaled", "short", "one call", "sum", "tensors", "lacking"]
-"""Elements count differently on different ranks; in different micro-batches; on different ranks, while another part of
-the loss is divided by those of all; each micro-batch counts as a whole; all count several times too much or too little;
-those of a window with few micro-batches count too little; the window is divided by the elements of one of its
-micro-batches; nothing divides them; they count otherwise in some tensors; one part lacks a factor."""
+Pattern = Literal[
+    "ranks", "groups", "calls", "part", "added", "scaled", "times", "short", "one call", "sum", "tensors", "factor",
+    "lacking",
+]  # fmt: skip
+"""Elements count differently on different ranks; in different groups of ranks; in different micro-batches; on different
+ranks, while another part of the loss is divided by those of all; each micro-batch counts as a whole; all count several
+times too much or too little, though each rank divides by those of all; the same, where ranks have equally many; those
+of a window with few micro-batches count too little; the window is divided by the elements of one of its micro-batches;
+nothing divides them; they count otherwise in tensors that other ranks' gradients are added up for; in others; one part
+lacks a factor."""
 
 WEIGHTED = "ddpcheck saw elements of the loss with different weights, which do not follow from their numbers"
+APART = "ddpcheck saw the same elements count more in some parameters than in others"
 NOTHING_COUNTS = "ddpcheck saw a part of the loss whose elements count in one backward() at most"
 
 
@@ -45,8 +52,8 @@ class Deviation(NamedTuple):
     """One whose elements count most, and one whose elements count least."""
     size: float = 1.0
     """How many times all of them count, or the number that they are divided by."""
-    other: Weighed | None = None
-    """The tensors in which they count as usual."""
+    other: _Total | None = None
+    """That of the tensors in which they count as usual."""
 
     @property
     def names(self) -> list[str]:
@@ -70,35 +77,38 @@ class Alikeness(NamedTuple):
     """Why."""
 
 
-def alikeness(weights: Weights, sizes: Collection[int]) -> Alikeness:
-    """Compare what elements count; ``sizes`` are those of all groups of ranks."""
+def alikeness(all_of_it: Sequence[Weights], sizes: Mapping[int, Collection[Ranks]]) -> Alikeness:
+    """Compare what elements count; ``sizes``: groups of ranks, by how many these are."""
     windows: set[tuple[int, int]] = set()
     missed: set[tuple[int, int]] = set()
     whys: list[str] = []
     found: dict[tuple[object, ...], Deviation] = {}
     otherwise: set[tuple[object, int]] = set()
     """Parts of which some elements have weights that do not follow from their numbers: by chance others may seem to."""
-    for each in weights.windows:
-        for weighed in each:
-            its = list(_uneven(weighed))
-            window = (weights.family.optimizers[min(weighed.ranks)], weighed.number)
-            if weighed.why or any(pattern is None for pattern, *_ in its):
-                whys.append(weighed.why or WEIGHTED)
-                missed.add(window)
-            elif not all(_is_compared(part) for part in weighed.parts):
-                whys.append(NOTHING_COUNTS)
-            elif weighed.parts:
-                windows.add(window)
-            for pattern, part, heavy, light in its:
-                if pattern is None:
-                    otherwise.add((part.line, part.place))
-                else:
-                    one = Deviation(weights, pattern, part, [], weighed, heavy, light)
-                    key = (pattern, part.line, part.place)
-                    steps = found.setdefault(key, one).steps
-                    if weighed.number not in steps:
-                        steps.append(weighed.number)
-    later = (*_scaled(weights, sizes), *_tensors(weights, sizes), *_lacking(weights, sizes))
+    for weights, weighed in ((one, weighed) for one in all_of_it for each in one.windows for weighed in each):
+        its = list(_uneven(weighed, sizes))
+        window = (weights.family.optimizers[min(weighed.ranks)], weighed.number)
+        if weighed.why or any(pattern is None for pattern, *_ in its):
+            whys.append(weighed.why or WEIGHTED)
+            missed.add(window)
+        elif not all(_is_compared(part) for part in weighed.parts):
+            whys.append(NOTHING_COUNTS)
+        elif weighed.parts:
+            windows.add(window)
+        for pattern, part, heavy, light in its:
+            if pattern is None:
+                otherwise.add((part.line, part.place))
+            else:
+                one = Deviation(weights, pattern, part, [], weighed, heavy, light)
+                key = (id(weights), pattern, part.line, part.place)
+                steps = found.setdefault(key, one).steps
+                if weighed.number not in steps:
+                    steps.append(weighed.number)
+    totals = _Totals(all_of_it)
+    for total in totals.apart:
+        whys.append(APART)
+        missed.add((total.weights.family.optimizers[min(total.weighed.ranks)], total.weighed.number))
+    later = (*_scaled(totals, sizes), *_tensors(totals, sizes), *(d for one in all_of_it for d in _lacking(one, sizes)))
     uneven = [one for one in found.values() if (one.part.line, one.part.place) not in otherwise]
     return Alikeness(windows - missed, missed, [*uneven, *later], whys)
 
@@ -110,7 +120,9 @@ def _is_compared(part: Part) -> bool:
 # --- elements against each other
 
 
-def _uneven(weighed: Weighed) -> Iterator[tuple[Pattern | None, Part, Batch, Batch]]:
+def _uneven(
+    weighed: Weighed, sizes: Mapping[int, Collection[Ranks]]
+) -> Iterator[tuple[Pattern | None, Part, Batch, Batch]]:
     """Parts whose elements do not all count the same; without a pattern where that is not by their numbers."""
     even = [part for part in weighed.parts if _is_even(part)]
     for part in weighed.parts:
@@ -126,6 +138,8 @@ def _uneven(weighed: Weighed) -> Iterator[tuple[Pattern | None, Part, Batch, Bat
             pattern = "ranks" if is_apart else "calls"
             if pattern == "ranks" and heavy.term.kind != "mean" and any(one.line == part.line for one in even):
                 pattern = "part"
+        elif is_read_alike and any(_are_means_of(counted, groups) for groups in sizes.values()):
+            pattern = "groups"
         yield pattern, part, heavy, light
 
 
@@ -146,6 +160,15 @@ def _are_means(counted: Sequence[Batch]) -> bool:
     return _are_equal([math.fsum(one.total for one in its) for its in by_rank])
 
 
+def _are_means_of(counted: Sequence[Batch], groups: Collection[Ranks]) -> bool:
+    """Whether each of the groups that part the ranks counts as much as any other, and its elements the same."""
+    ranks = {one.rank for one in counted}
+    its = {group for group in groups if group <= ranks}
+    each = [[one for one in counted if one.rank in group] for group in its]
+    parts = len(its) > 1 and sum(map(len, its)) == len(ranks) and ranks == set().union(*its)
+    return parts and not any(map(_differ, each)) and _are_equal([math.fsum(one.total for one in of) for of in each])
+
+
 def _are_shared_means(counted: Sequence[Batch]) -> bool:
     """Whether each micro-batch counts as much as any other, its elements being spread over ranks with one weight."""
     turns = [[one for one in counted if one.turn == turn] for turn in {one.turn for one in counted}]
@@ -158,6 +181,7 @@ def _are_shared_means(counted: Sequence[Batch]) -> bool:
 class _Total(NamedTuple):
     """What all elements of a step count together, where the loss has one part."""
 
+    weights: Weights
     weighed: Weighed
     part: Part
     value: float
@@ -172,32 +196,49 @@ class _Total(NamedTuple):
         return [found[turn] for turn in sorted(found)]
 
 
-def _scaled(weights: Weights, sizes: Collection[int]) -> Iterator[Deviation]:
-    by_line: dict[object, list[_Total]] = defaultdict(list)
-    apart: set[object] = set()
-    for each in weights.windows:
-        totals = [total for total in map(_total, each) if total is not None]
-        for line in {one.part.line for one in totals}:
-            its = [one for one in totals if one.part.line == line]
-            by_line[line].append(its[0])
-            if not all(is_near(one.value, its[0].value) for one in its):
-                apart.add(line)  # some tensors are given more than others: see below
-    for where, totals in by_line.items():
-        if len(totals) > 1 and where not in apart:
-            yield from _of_totals(weights, totals, sizes)
+class _Totals:
+    """Those of all steps, of all tensors that a line's backward() comes to."""
+
+    def __init__(self, all_of_it: Sequence[Weights]) -> None:
+        self.by_line: dict[object, dict[int, list[_Total]]] = defaultdict(lambda: defaultdict(list))
+        for weights, weighed in ((one, weighed) for one in all_of_it for each in one.windows for weighed in each):
+            if (total := _total(weights, weighed)) is not None:
+                self.by_line[total.part.line][weighed.number].append(total)
+        self.apart = [
+            one
+            for windows in self.by_line.values()
+            for its in windows.values()
+            for one in its
+            if not is_near(one.value, _usual(its).value)
+        ]
+
+    def even(self) -> Iterator[list[_Total]]:
+        """By line, one for each step; of a line that counts the same in all tensors."""
+        lines = {one.part.line for one in self.apart}
+        yield from ([its[0] for its in of.values()] for line, of in self.by_line.items() if line not in lines)
 
 
-def _total(weighed: Weighed) -> _Total | None:
+def _usual(its: Sequence[_Total]) -> _Total:
+    return max(its, key=lambda one: (is_near(one.value, 1), len(one.weighed.over)))
+
+
+def _total(weights: Weights, weighed: Weighed) -> _Total | None:
     if weighed.why or len(weighed.parts) != 1 or not (weighed.are_batches_known and weighed.is_of_all):
         return None
     (part,) = weighed.parts
     counted = part.counted
     if not part.alone or not counted or any(one.term.scaled for one in counted):
         return None
-    return _Total(weighed, part, math.fsum(one.total for one in counted))
+    return _Total(weights, weighed, part, math.fsum(one.total for one in counted))
 
 
-def _of_totals(weights: Weights, totals: Sequence[_Total], sizes: Collection[int]) -> Iterator[Deviation]:
+def _scaled(all_totals: _Totals, sizes: Collection[int]) -> Iterator[Deviation]:
+    for totals in all_totals.even():
+        if len(totals) > 1:
+            yield from _of_totals(totals, sizes)
+
+
+def _of_totals(totals: Sequence[_Total], sizes: Collection[int]) -> Iterator[Deviation]:
     first = totals[0]
     numbers = {len(one.calls) for one in totals}
     is_steady = all(is_near(one.value, first.value) for one in totals)
@@ -206,16 +247,19 @@ def _of_totals(weights: Weights, totals: Sequence[_Total], sizes: Collection[int
         calls = numbers.pop() if len(numbers) == 1 else 0
         if first.value > 1 and size == calls:  # means that are added up: those of one batch may well be
             if first.part.accumulates and _is_mean_of_ranks(first):
-                yield _deviation(weights, "added", totals, size)
+                yield _deviation("added", totals, size)
         elif size in sizes and not all(is_near(one.term.weight, 1) for one in first.part.counted):  # no plain sum
-            yield _deviation(weights, "scaled", totals, first.value)
+            if any(_is_even(one.part) for one in totals):  # each rank divides by the elements of all
+                yield _deviation("scaled", totals, first.value)
+            elif not any(_differ(one.part.counted) for one in totals):
+                yield _deviation("times", totals, first.value)
         return
     most = max(numbers)
     full = [one for one in totals if len(one.calls) == most]
     short = [one for one in totals if len(one.calls) < most]
     if len(full) > 1 and short and all(is_near(one.value, 1) for one in full):
         if all(is_near(one.value, len(one.calls) / most) for one in short):
-            yield _deviation(weights, "short", short, most)
+            yield _deviation("short", short, most)
         return
     if any(_differ(one.part.counted) for one in totals) or is_steady:
         return
@@ -223,10 +267,10 @@ def _of_totals(weights: Weights, totals: Sequence[_Total], sizes: Collection[int
     if most > 1 and len(numbers) == 1 and len(totals) >= ENOUGH:
         of = [m for m in range(most) if all(is_near(d, one.calls[m]) for d, one in zip(divisors, totals, strict=True))]
         if len(of) == 1 and len({one.calls[of[0]] for one in totals}) > 1:
-            yield _deviation(weights, "one call", totals, of[0])
+            yield _deviation("one call", totals, of[0])
             return
     if all(is_near(divisor, 1) for divisor in divisors):
-        yield _deviation(weights, "sum", totals, 1)
+        yield _deviation("sum", totals, 1)
 
 
 def _is_mean_of_ranks(total: _Total) -> bool:
@@ -237,34 +281,31 @@ def _is_mean_of_ranks(total: _Total) -> bool:
     return all(is_near(value, 1) for value in turns.values())
 
 
-def _deviation(weights: Weights, pattern: Pattern, totals: Sequence[_Total], size: float) -> Deviation:
+def _deviation(pattern: Pattern, totals: Sequence[_Total], size: float) -> Deviation:
     first = totals[0]
     counted = first.part.counted
     heavy, light = max(counted, key=_elements), min(counted, key=_elements)
-    return Deviation(
-        weights, pattern, first.part, [one.weighed.number for one in totals], first.weighed, heavy, light, size
-    )
+    steps = [one.weighed.number for one in totals]
+    return Deviation(first.weights, pattern, first.part, steps, first.weighed, heavy, light, size)
 
 
 # --- tensors against each other
 
 
-def _tensors(weights: Weights, sizes: Collection[int]) -> Iterator[Deviation]:
+def _tensors(all_totals: _Totals, sizes: Collection[int]) -> Iterator[Deviation]:
     """Tensors that the same elements reach, and in which they count a whole number of times as much."""
     met: dict[tuple[object, ...], Deviation] = {}
-    for each in weights.windows:
-        known = [(one, total) for one in each if (total := _total(one)) is not None]
-        if len(known) < 2:
+    for one in all_totals.apart:
+        weights, weighed, part, value = one
+        usual = _usual(all_totals.by_line[part.line][weighed.number])
+        size = whole(value / usual.value)
+        if size is None or size not in sizes or _batches(one) != _batches(usual):
             continue
-        usual, its = max(known, key=lambda one: (is_near(one[1].value, 1), len(one[0].over)))
-        for one, total in known:
-            size = whole(total.value / its.value)
-            if size is None or size not in sizes or one.over == usual.over or _batches(total) != _batches(its):
-                continue
-            heavy = total.part.counted[0]
-            part = total.part._replace(line=weights.family.line(min(one.ranks), one.number))
-            made = Deviation(weights, "tensors", part, [], one, heavy, heavy, total.value / its.value, usual)
-            met.setdefault((tuple(one.tensors), size), made).steps.append(one.number)
+        pattern: Pattern = "factor" if weighed.over == usual.weighed.over else "tensors"
+        heavy = part.counted[0]
+        where = part._replace(line=weights.family.line(min(weighed.ranks), weighed.number))
+        made = Deviation(weights, pattern, where, [], weighed, heavy, heavy, value / usual.value, usual)
+        met.setdefault((id(weights), tuple(weighed.tensors), size), made).steps.append(weighed.number)
     yield from (one for one in met.values() if len(one.steps) > 1)
 
 

@@ -69,7 +69,6 @@ _BY_HAND = "the parts are plain tensors that the program deals out itself: nobod
 _LOGGED = "a number that is logged, and nothing else (metric-oracle): only one process on the same data shows it"
 _MESH_NAMES = "an advisory: the names of a mesh's dimensions"
 
-_WORLD_SIZE = "an advisory: that the loss is scaled by the number of ranks is read in the names of variables"
 _NORMS = "an advisory: norms that began as one number, and nothing says that the ranks hold copies of them"
 _WINDOW = "an advisory: that a step takes several micro-batches is read in the name of what the loss is divided by"
 
@@ -77,15 +76,6 @@ MISSED: dict[str, str] = {
     "d17_sampler_not_shuffled": "an advisory: that training data are to be shuffled, which is a matter of taste",
     "h11_scale_from_local_batch": "an advisory: the names of attributes",
     "b11_no_sync_stops_early": "an advisory: the gradients are right, and reduced at every micro-batch",
-    **dict.fromkeys(
-        (
-            "c01_loss_times_world_size",
-            "c02_loss_reduced_before_backward",
-            "c03_backward_of_the_mean_loss",
-            "c09_contrastive_loss_scaled",
-        ),
-        _WORLD_SIZE,
-    ),
     **dict.fromkeys(
         (
             "p03_hooks_before_engine",
@@ -96,6 +86,7 @@ MISSED: dict[str, str] = {
     ),
     "p04_norms_of_pipeline_stages": "no fact says which ranks of a pipeline hold the same stage",
     **dict.fromkeys(("p11_gathered_tokens_sliced_back", "p17_key_norm_before_exchange"), _ONE_MODEL),
+    "r13_encoder_averaged_over_its_own": "gradients that a program sends to another rank itself may be scaled there",
     "s05_raw_shards_of_shared_table": "the shards are stepped, and plain tensors that the program deals out itself: "
     "that a part of each is of one table, nobody says",
     "t08_count_reduced_in_place": _ONE_MODEL,

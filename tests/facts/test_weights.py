@@ -13,6 +13,7 @@ from ddpcheck.facts import weights
 from ddpcheck.facts.weights import Weighed
 from tests.facts.losses import losses
 from tests.facts.trained import Stepped, Vector, mean, own, trained
+from tests.judging.written import call
 
 
 def first(stepped: Stepped = mean, **more: Any) -> Weighed:
@@ -71,10 +72,12 @@ def parts_of_one(rank: int, _: str, of: Any, __: Vector | None) -> Vector:
     return np.sum(list(of.values()), axis=0)
 
 
-def test_ranks_that_share_a_batch_and_contribute_parts_of_its_gradient():
-    """All together count its elements once."""
-    found = first(parts_of_one, more=losses(lambda *_: (4, 1 / 4), value=of_one_batch))
-    assert sum(totals(found).values()) == pytest.approx(1)
+@pytest.mark.parametrize(("detail", "total"), [("float32 16 x 4", 1), ("float32 1", 2)])
+def test_ranks_that_share_a_batch_and_contribute_parts_of_its_gradient(detail: str, total: int):
+    """All together count its elements once; where they give each other a loss alone, it was averaged over batches."""
+    given = losses(lambda *_: (4, 1 / 4), value=of_one_batch)
+    found = first(parts_of_one, more=given, after=lambda _: [call(1, 5, "all_reduce", detail=detail)])
+    assert sum(totals(found).values()) == pytest.approx(total)
     assert [one.weight for one in found.parts[0].batches] == pytest.approx([1 / 4] * 2)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ddpcheck.facts import weights
-from ddpcheck.relations.alike import NOTHING_COUNTS, WEIGHTED, Alikeness, Deviation, Pattern, alikeness, whole
+from ddpcheck.relations.alike import APART, NOTHING_COUNTS, WEIGHTED, Alikeness, Deviation, Pattern, alikeness, whole
 from tests.facts.losses import Elements, losses
 from tests.facts.trained import Stepped, Vector, mean, own, trained
 
@@ -26,7 +26,7 @@ def alike(
 ) -> Alikeness:
     made = losses(given, calls=calls, steps=steps, **more)
     (found,) = weights.of(trained({"a": stepped, "b": stepped}, calls=calls, steps=steps, ranks=ranks, more=made))
-    return alikeness(found, sizes)
+    return alikeness([found], dict.fromkeys(sizes, ()))
 
 
 def patterns(*args: Any, **more: Any) -> set[Pattern]:
@@ -119,7 +119,7 @@ def test_the_last_window_of_a_pass():
         return drawn * 0 if number == 3 and call else drawn
 
     (found,) = weights.of(trained({"a": mean, "b": mean}, calls=2, contributed=contributed, more=made))
-    (short,) = alikeness(found, (2,)).deviations
+    (short,) = alikeness([found], {2: ()}).deviations
     assert (short.pattern, short.steps, short.size) == ("short", [3], 2)
 
 
@@ -185,18 +185,53 @@ def one_apart(times: float) -> Alikeness:
         return np.sum(list(of.values()), axis=0) / 2 * (times if name == "a" else 1)
 
     (found,) = weights.of(trained({"a": stepped, "b": mean}, more=losses(lambda rank, *_: (4 + rank, 2 / 9))))
-    return alikeness(found, (2,))
+    return alikeness([found], {2: ()})
 
 
 def test_a_tensor_that_learns_half_as_fast_says_nothing_of_the_loss():
-    assert one_apart(0.5).deviations == []
+    found = one_apart(0.5)
+    assert [(one.pattern, one.names, one.size) for one in found.deviations] == [("factor", ["a"], pytest.approx(0.5))]
+    assert (found.windows, set(found.whys)) == (set(), {APART})
+    assert one_apart(0.7).deviations == []
+
+
+def test_tensors_of_two_optimizers_are_compared():
+    """A loss that is half of the mean in one alone is no loss that is half of it."""
+
+    def halved(_: int, __: str, of: Any, ___: Vector | None) -> Vector:
+        return np.sum(list(of.values()), axis=0) / 4
+
+    each = []
+    for stepped in (mean, halved):
+        (found,) = weights.of(trained({"a": stepped}, more=losses(lambda rank, *_: (4 + rank, 2 / 9))))
+        each.append(found)
+    assert {one.pattern for one in alikeness(each, {2: ()}).deviations} == {"factor"}
+    assert {one.pattern for one in alikeness(each[1:], {2: ()}).deviations} == {"scaled"}
+
+
+def test_a_factor_where_all_ranks_have_equally_many_may_be_meant():
+    assert patterns(lambda *_: (4, 1 / 8)) == {"times"}
+
+
+def test_means_of_groups_of_ranks():
+    """Each group divides by the elements that its ranks have together."""
+    numbers = (3, 5, 6, 8)
+
+    def given(rank: int, *_: int) -> Elements:
+        return numbers[rank], 1 / (numbers[rank % 2] + numbers[rank % 2 + 2])
+
+    pairs = {2: [frozenset({0, 2}), frozenset({1, 3})]}
+    (found,) = weights.of(trained({"a": mean, "b": mean}, ranks=4, more=losses(given)))
+    assert {one.pattern for one in alikeness([found], pairs).deviations} == {"groups"}
+    for others in ({2: [frozenset({0, 1}), frozenset({2, 3})]}, {2: [frozenset({0, 2})]}, {}):
+        assert alikeness([found], others).deviations == []
 
 
 def test_copies_that_are_in_no_sum_have_no_total():
     """Ranks that step on what is their own: whether that is right is no question of weights."""
     made = losses(lambda *_: (4, 2 / 4))
     (found,) = weights.of(trained({"a": own, "b": own}, parts=False, more=made))
-    assert alikeness(found, (2,)).deviations == []
+    assert alikeness([found], {2: ()}).deviations == []
 
 
 def test_a_batch_that_some_ranks_read_and_others_do_not():
@@ -211,4 +246,4 @@ def test_a_batch_that_some_ranks_read_and_others_do_not():
     made = losses(lambda *_: (4, 1 / 4), value=value)
     (found,) = weights.of(trained({"a": mean, "b": mean}, ranks=3, contributed=contributed, more=made))
     assert {one.sharers for each in found.windows for one in each[0].parts[0].batches} == {1, 2}
-    assert alikeness(found, (3,)).deviations == []
+    assert alikeness([found], {3: ()}).deviations == []

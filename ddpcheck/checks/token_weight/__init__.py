@@ -18,6 +18,8 @@ CHECK = Check(
         Rule("undivided-micro-batches", "the means of micro-batches are added up without a division"),
         Rule("loss-off-by-factor", "the tokens of a step count several times too much or too little"),
         Rule("unequal-parameter-weights", "the same tokens count differently in two parameters of one model"),
+        Rule("mean-off-by-factor", "elements of equally many on each rank count several times too much", advisory=True),
+        Rule("parameter-off-by-factor", "a parameter is given several times what others are", advisory=True),
         Rule("undivided-token-sum", "the loss is a sum over a varying number of tokens"),
         Rule("missing-loss-factor", "one part of the loss lacks a factor that another part has"),
         Rule("short-last-window", "the losses of a short last window are divided as if it were full"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 
 from ddpcheck.checks.weight_rows import WeightRow, read_weights
 from ddpcheck.facts import group_sizes, weights
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.world import Judged, World
+from ddpcheck.relations.alike import Pattern
 
 UNSEEN = "ddpcheck saw no step that is a sum of gradients of losses which it could take apart"
 
@@ -24,6 +26,53 @@ _TIMES = (
     "{times} that: elements of the loss have the weight {weight}, and the gradients of {over} are added up and "
     "multiplied by {factor}"
 )
+
+
+def _off_by_factor(rule: str, pattern: Pattern) -> Iterator[WeightRow]:
+    """Whether too much or too little."""
+    for is_larger, cause, advice in (
+        (
+            True,
+            "the loss or its gradients are multiplied by it, or added up so many times, and not divided by it",
+            "Multiply the loss by the ranks over which gradients are averaged, or by what undoes the division, and by "
+            "nothing else",
+        ),
+        (
+            False,
+            "the loss or its gradients are divided by it once too often",
+            "Leave one of the divisions out, or multiply the loss by what undoes it",
+        ),
+    ):
+        yield WeightRow(
+            rule=rule,
+            pattern=pattern,
+            is_larger=is_larger,
+            expected=_MEAN,
+            found=_TIMES,
+            cause=f"{{size}} is {{called}}: {cause}",
+            advice=f"{advice}; or accept it, where the learning rate was chosen so.",
+        )
+
+
+def _of_parameters(rule: str, pattern: Pattern) -> Iterator[WeightRow]:
+    """Whether one is given too much or too little."""
+    for is_larger, cause in (
+        (True, "gradients are divided by the ranks that hold a copy, and not by those whose tokens they come from"),
+        (False, "gradients are divided by it once too often"),
+    ):
+        yield WeightRow(
+            rule=rule,
+            pattern=pattern,
+            is_larger=is_larger,
+            expected="a token to count the same in {name} as in {usual}",
+            found="{times} that: gradients of {name} are added up over {over} and multiplied by {factor}, those of "
+            "{usual} over {of_usual} and multiplied by {usual_factor}, while the same tokens reach either",
+            cause=f"{{size}} is {{called}}: {cause}",
+            advice="Divide the gradients of {name} by the ranks whose losses its tokens are in, whichever hold a copy "
+            "(under FSDP2 by set_gradient_divide_factor); or accept it, where the loss or a hook divides for it.",
+            subject="{name}",
+        )
+
 
 ROWS = (
     WeightRow(
@@ -47,6 +96,15 @@ ROWS = (
         subject="the loss ({by})",
     ),
     WeightRow(
+        rule="unequal-rank-weights",
+        pattern="groups",
+        expected=_ALIKE,
+        found=_UNEVEN,
+        cause="the loss is divided by the elements of some of the ranks, and the numbers of these differ",
+        advice=_GATHERED,
+        subject="the loss ({by})",
+    ),
+    WeightRow(
         rule="unequal-micro-batch-weights",
         pattern="calls",
         expected=_ALIKE,
@@ -66,27 +124,8 @@ ROWS = (
         cause="the loss is not divided by the number of micro-batches",
         advice="Divide the loss by the number of micro-batches before backward(): (loss / {size}).backward().",
     ),
-    WeightRow(
-        rule="loss-off-by-factor",
-        pattern="scaled",
-        is_larger=True,
-        expected=_MEAN,
-        found=_TIMES,
-        cause="{size} is {called}: the loss or its gradients are multiplied by it, or added up so many times, and not "
-        "divided by it",
-        advice="Multiply the loss by the ranks over which gradients are averaged, or by what undoes the division, and "
-        "by nothing else; or accept it, where the learning rate was chosen so.",
-    ),
-    WeightRow(
-        rule="loss-off-by-factor",
-        pattern="scaled",
-        is_larger=False,
-        expected=_MEAN,
-        found=_TIMES,
-        cause="{size} is {called}: the loss or its gradients are divided by it once too often",
-        advice="Leave one of the divisions out, or multiply the loss by what undoes it; or accept it, where the "
-        "learning rate was chosen so.",
-    ),
+    *_off_by_factor("loss-off-by-factor", "scaled"),
+    *_off_by_factor("mean-off-by-factor", "times"),
     WeightRow(
         rule="short-last-window",
         pattern="short",
@@ -113,31 +152,8 @@ ROWS = (
         cause="the loss is divided by the tokens only when backward() has run, or not at all",
         advice="Divide in the loss function; or accept it, where the learning rate was chosen so.",
     ),
-    WeightRow(
-        rule="unequal-parameter-weights",
-        pattern="tensors",
-        is_larger=True,
-        expected="a token to count the same in {name} as in {usual}",
-        found="{times} that: gradients of {name} are added up over {over} and multiplied by {factor}, those of {usual} "
-        "over {of_usual} and multiplied by {usual_factor}, while the same tokens reach either",
-        cause="{size} is {called}: gradients are divided by the ranks that hold a copy, and not by those whose tokens "
-        "they come from",
-        advice="Divide the gradients of {name} by the ranks whose losses its tokens are in, whichever hold a copy "
-        "(under FSDP2 by set_gradient_divide_factor); or accept it, where the loss or a hook divides for it.",
-        subject="{name}",
-    ),
-    WeightRow(
-        rule="unequal-parameter-weights",
-        pattern="tensors",
-        is_larger=False,
-        expected="a token to count the same in {name} as in {usual}",
-        found="{times} that: gradients of {name} are added up over {over} and multiplied by {factor}, those of {usual} "
-        "over {of_usual} and multiplied by {usual_factor}, while the same tokens reach either",
-        cause="{size} is {called}: gradients are divided by it once too often",
-        advice="Divide the gradients of {name} by the ranks whose losses its tokens are in, whichever hold a copy "
-        "(under FSDP2 by set_gradient_divide_factor); or accept it, where the loss or a hook divides for it.",
-        subject="{name}",
-    ),
+    *_of_parameters("unequal-parameter-weights", "tensors"),
+    *_of_parameters("parameter-off-by-factor", "factor"),
     WeightRow(
         rule="missing-loss-factor",
         pattern="lacking",
@@ -154,7 +170,7 @@ ROWS = (
 def judge(world: World) -> Judged:
     """Compare the weights of all elements, step by step."""
     called = partial(group_sizes.name, world)
-    found = read_weights(weights.of(world), ROWS, list(group_sizes.of(world)), called)
+    found = read_weights(weights.of(world), ROWS, group_sizes.groups(world), called)
     most = max((one.count for one in found.findings), default=0)
     checked, made = step_alignment.coverage(world, found.windows, most)
     reason = (Counter(found.whys).most_common(1) or [(UNSEEN, 0)])[0][0]
