@@ -32,6 +32,8 @@ ROUNDING = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 3e-2}
 """By type, how far a sum of contributions may be from the gradient, over its size."""
 EXACT = 1e-5
 """And what rounding makes of a share of nothing."""
+EXACT_FACTOR = 1e-3
+"""How far apart the factors of two steps may be that are one, over their size."""
 SHOWS = 10.0
 """A contribution that is left out would show if it is so many times as large as what the sum is off by."""
 SMALL = 0.02
@@ -197,7 +199,7 @@ def of(world: World) -> list[Family]:
     each = []
     for optimizers, places in _optimizers(world, tensors):
         stepped = [tensors[place] for place in places]
-        each.append((optimizers, places, list(_windows(world, stepped, optimizers))))
+        each.append((optimizers, places, _windows(world, stepped, optimizers)))
     joined = {one.over: None for *_, windows in each for sums in windows for one in sums.answers if len(one.over) > 1}
     used: dict[int, set[int]] = defaultdict(set)
     for *_, windows in each:
@@ -264,7 +266,7 @@ def _owned(rank: Rank) -> dict[int, set[int]]:
     }
 
 
-def _windows(world: World, tensors: list[Tensor], optimizers: Mapping[int, int]) -> Iterator[Sums]:
+def _windows(world: World, tensors: list[Tensor], optimizers: Mapping[int, int]) -> list[Sums]:
     windows = {
         rank.rank: {one.number: one for one in moments.windows(rank)[optimizers[rank.rank]]}
         for rank in world
@@ -273,11 +275,29 @@ def _windows(world: World, tensors: list[Tensor], optimizers: Mapping[int, int])
     groups = {rank.rank: _groups(world, rank) for rank in world}
     steppers = _steppers(tensors)
     before: _Look | None = None
+    found: list[Sums] = []
+    weak: list[list[tuple[Ranks, int]]] = []
     for number in sorted(set().union(*windows.values())):
         each = {rank: its[number] for rank, its in windows.items() if number in its}
         look = _Look(number, each, tensors, steppers, groups)
-        yield look.sums(before)
+        found.append(look.sums(before))
+        weak.append(look.weak)
         before = look
+    for sums, its in zip(found, weak, strict=True):
+        for key in its:
+            if not any(_are_one(sums, other, key) for other in found if other is not sums):
+                del sums.by[key]
+                sums.unknown[key] = "two numbers fit by chance, now and then"
+    return found
+
+
+def _are_one(one: Sums, other: Sums, key: tuple[Ranks, int]) -> bool:
+    """Whether a tensor is the same sum in two steps."""
+    if key not in one.by or key not in other.by:
+        return False
+    mine, yours = one.by[key], other.by[key]
+    same = one.answers[mine.answer].over == other.answers[yours.answer].over
+    return same and abs(mine.factor - yours.factor) <= EXACT_FACTOR * abs(mine.factor)
 
 
 def _groups(world: World, rank: Rank) -> list[Ranks]:
@@ -357,6 +377,8 @@ class _Look:
             gradients[~present], gradients[otherwise] = np.nan, np.nan
             self.present[rank] = present
             self.gradients[rank] = gradients
+        self.weak: list[tuple[Ranks, int]] = []
+        """Stepping ranks and tensors of which two numbers alone say what they are a sum of."""
         self.everybody = frozenset(rank for rank, has in self.has.items() if has.any())
 
     def _laid_out(self, pieces: Sequence[int], data: bytes, places: Mapping[int, int]) -> tuple[Numbers, Bools]:
@@ -404,7 +426,8 @@ class _Look:
         for ranks, places in self.steppers.items():
             if not ranks <= self.windows.keys():
                 continue
-            for place, answer, factor, shares in _Solver(self, before, ranks, np.array(places)).solved():
+            solver = _Solver(self, before, ranks, np.array(places))
+            for place, answer, factor, shares in solver.solved():
                 if isinstance(answer, str):
                     found.unknown[ranks, place] = answer
                     continue
@@ -412,6 +435,7 @@ class _Look:
                     numbers[answer] = len(found.answers)
                     found.answers.append(answer)
                 found.by[ranks, place] = Made(numbers[answer], factor, shares)
+            self.weak += [(ranks, place) for place in solver.weak]
         return found
 
 
@@ -449,6 +473,8 @@ class _Solver:
         self.has_zeros: Bools = np.asarray(np.any(zeros, axis=0))
         self.answers: dict[int, tuple[Answer | str, float, Shares]] = {}
         """By number among the places."""
+        self.weak: list[int] = []
+        """Tensors of which two numbers alone say what they are a sum of."""
 
     def solved(self) -> Iterator[Solved]:
         sizes = np.stack([*self.sizes.values(), np.zeros(len(self.places))])
@@ -511,16 +537,14 @@ class _Solver:
             factors, off = _fit(self.wanted, total[None])
             for n in map(int, np.flatnonzero((off < self.limit) & (factors[0] != 0))):
                 fits[n].setdefault(self._in_it(n, ranks), (float(factors[0][n]), float(off[n])))
-        left = dict(fits)
         for n, by_ranks in fits.items():
             if len(by_ranks) == 1 and self.equations[n] > 1:
                 ((its, (factor, limit)),) = by_ranks.items()
                 if not self._is_borne_out(n, its, factor, fits):
-                    del left[n]
-                    continue
+                    self.weak.append(int(self.places[n]))
                 self._tell(n, Answer(its, self._left_out(n, its, factor, limit)), factor)
                 usual[its, factor] += 1
-        for n, by_ranks in left.items():
+        for n, by_ranks in fits.items():
             # Few elements, or equal contributions, fit in several ways: it is treated as most are, if that fits too.
             for (its, factor), _ in usual.most_common(1) if n not in self.answers else ():
                 own, limit = by_ranks.get(its, (np.nan, 0.0))

@@ -105,10 +105,11 @@ def alikeness(all_of_it: Sequence[Weights], sizes: Mapping[int, Collection[Ranks
                 if weighed.number not in steps:
                     steps.append(weighed.number)
     totals = _Totals(all_of_it)
-    for total in totals.apart:
-        whys.append(APART)
-        missed.add((total.weights.family.optimizers[min(total.weighed.ranks)], total.weighed.number))
     later = (*_scaled(totals, sizes), *_tensors(totals, sizes), *(d for one in all_of_it for d in _lacking(one, sizes)))
+    for one in later:
+        if one.pattern == "factor":
+            whys.append(APART)
+            missed |= {(one.weights.family.optimizers[min(one.weighed.ranks)], step) for step in one.steps}
     uneven = [one for one in found.values() if (one.part.line, one.part.place) not in otherwise]
     return Alikeness(windows - missed, missed, [*uneven, *later], whys)
 

@@ -72,7 +72,7 @@ def parts_of_one(rank: int, _: str, of: Any, __: Vector | None) -> Vector:
     return np.sum(list(of.values()), axis=0)
 
 
-@pytest.mark.parametrize(("detail", "total"), [("float32 16 x 4", 1), ("float32 1", 2)])
+@pytest.mark.parametrize(("detail", "total"), [("float32[16, 4]", 1), ("float32[1]", 2)])
 def test_ranks_that_share_a_batch_and_contribute_parts_of_its_gradient(detail: str, total: int):
     """All together count its elements once; where they give each other a loss alone, it was averaged over batches."""
     given = losses(lambda *_: (4, 1 / 4), value=of_one_batch)
