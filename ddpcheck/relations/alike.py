@@ -29,8 +29,8 @@ Pattern = Literal[
 ranks, while another part of the loss is divided by those of all; each micro-batch counts as a whole; all count several
 times too much or too little, though each rank divides by those of all; the same, where ranks have equally many; those
 of a window with few micro-batches count too little; the window is divided by the elements of one of its micro-batches;
-nothing divides them; they count otherwise in tensors that other ranks' gradients are added up for; in others; one part
-lacks a factor."""
+nothing divides them; they count otherwise in some tensors, for which other ranks' gradients are added up, or though
+each rank divides by those of all; in others; one part lacks a factor."""
 
 WEIGHTED = "ddpcheck saw elements of the loss with different weights, which do not follow from their numbers"
 APART = "ddpcheck saw the same elements count more in some parameters than in others"
@@ -145,7 +145,7 @@ def _uneven(
 
 
 def _is_even(part: Part) -> bool:
-    """Whether an element counts the same on all ranks, though these have unequally many."""
+    """Whether an element counts the same on all ranks, though these have unequally many: the loss is to be one mean."""
     counted = part.counted
     several = len({one.rank for one in counted}) > 1 and len({one.term.elements for one in counted}) > 1
     return several and not _differ(counted) and counted[0].term.kind != "mean"
@@ -163,11 +163,20 @@ def _are_means(counted: Sequence[Batch]) -> bool:
 
 def _are_means_of(counted: Sequence[Batch], groups: Collection[Ranks]) -> bool:
     """Whether each of the groups that part the ranks counts as much as any other, and its elements the same."""
-    ranks = {one.rank for one in counted}
-    its = {group for group in groups if group <= ranks}
-    each = [[one for one in counted if one.rank in group] for group in its]
-    parts = len(its) > 1 and sum(map(len, its)) == len(ranks) and ranks == set().union(*its)
-    return parts and not any(map(_differ, each)) and _are_equal([math.fsum(one.total for one in of) for of in each])
+    ranks = frozenset(one.rank for one in counted)
+    share = math.fsum(one.total for one in counted) / len(ranks)
+    even = []
+    for group in (one for one in groups if one < ranks):
+        its = [one for one in counted if one.rank in group]
+        if not _differ(its) and _are_equal([math.fsum(one.total for one in its), len(group) * share]):
+            even.append(group)
+    return _can_be_parted(ranks, even)
+
+
+def _can_be_parted(ranks: Ranks, groups: Sequence[Ranks]) -> bool:
+    """Whether some of these groups are all of the ranks, each once."""
+    left = [one for one in groups if one <= ranks]
+    return not ranks or any(_can_be_parted(ranks - one, left) for one in left if min(ranks) in one)
 
 
 def _are_shared_means(counted: Sequence[Batch]) -> bool:
@@ -250,7 +259,7 @@ def _of_totals(totals: Sequence[_Total], sizes: Collection[int]) -> Iterator[Dev
             if first.part.accumulates and _is_mean_of_ranks(first):
                 yield _deviation("added", totals, size)
         elif size in sizes and not all(is_near(one.term.weight, 1) for one in first.part.counted):  # no plain sum
-            if any(_is_even(one.part) for one in totals):  # each rank divides by the elements of all
+            if any(_is_even(one.part) for one in totals):
                 yield _deviation("scaled", totals, first.value)
             elif not any(_differ(one.part.counted) for one in totals):
                 yield _deviation("times", totals, first.value)
@@ -302,11 +311,14 @@ def _tensors(all_totals: _Totals, sizes: Collection[int]) -> Iterator[Deviation]
         size = whole(value / usual.value)
         if size is None or size not in sizes or _batches(one) != _batches(usual):
             continue
-        pattern: Pattern = "factor" if weighed.over == usual.weighed.over else "tensors"
+        is_meant = weighed.over == usual.weighed.over and not _is_even(part)
+        pattern: Pattern = "factor" if is_meant else "tensors"  # as a part of a model that is to learn half as fast
         heavy = part.counted[0]
         where = part._replace(line=weights.family.line(min(weighed.ranks), weighed.number))
         made = Deviation(weights, pattern, where, [], weighed, heavy, heavy, value / usual.value, usual)
-        met.setdefault((id(weights), tuple(weighed.tensors), size), made).steps.append(weighed.number)
+        steps = met.setdefault((where.line, pattern, size), made).steps
+        if weighed.number not in steps:
+            steps.append(weighed.number)
     yield from (one for one in met.values() if len(one.steps) > 1)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ddpcheck.facts import weights
-from ddpcheck.relations.alike import APART, NOTHING_COUNTS, WEIGHTED, Alikeness, Deviation, Pattern, alikeness, whole
+from ddpcheck.relations.alike import NOTHING_COUNTS, WEIGHTED, Alikeness, Deviation, Pattern, alikeness, whole
 from tests.facts.losses import Elements, losses
 from tests.facts.trained import Stepped, Vector, mean, own, trained
 
@@ -180,19 +180,23 @@ def test_means_by_chance_are_no_means():
     assert (found.deviations, set(found.whys)) == ([], {WEIGHTED})
 
 
-def one_apart(times: float) -> Alikeness:
-    def stepped(_: int, name: str, of: Any, __: Vector | None) -> Vector:
-        return np.sum(list(of.values()), axis=0) / 2 * (times if name == "a" else 1)
+def one_apart(times: float, elements: Callable[[int], int]) -> Alikeness:
+    def stepped(_: int, __: str, of: Any, ___: Vector | None) -> Vector:
+        return np.sum(list(of.values()), axis=0) / 2 * times
 
-    (found,) = weights.of(trained({"a": stepped, "b": mean}, more=losses(lambda rank, *_: (4 + rank, 2 / 9))))
+    every = elements(0) + elements(1)
+    made = losses(lambda rank, *_: (elements(rank), 2 / every))
+    (found,) = weights.of(trained({"a": stepped, "b": mean}, more=made))
     return alikeness([found], {2: ()})
 
 
-def test_a_tensor_that_learns_half_as_fast_says_nothing_of_the_loss():
-    found = one_apart(0.5)
-    assert [(one.pattern, one.names, one.size) for one in found.deviations] == [("factor", ["a"], pytest.approx(0.5))]
-    assert (found.windows, set(found.whys)) == (set(), {APART})
-    assert one_apart(0.7).deviations == []
+@pytest.mark.parametrize(("own", "pattern"), [(4, "factor"), (5, "tensors")])
+def test_a_tensor_that_learns_half_as_fast_says_nothing_of_the_loss(own: int, pattern: Pattern):
+    """It may be meant, but where each rank divides by the elements of all."""
+    found = one_apart(0.5, lambda rank: own if rank else 4)
+    assert [(one.pattern, one.names, one.size) for one in found.deviations] == [(pattern, ["a"], pytest.approx(0.5))]
+    assert (found.windows == set()) == (pattern == "factor")
+    assert one_apart(0.7, lambda rank: own if rank else 4).deviations == []
 
 
 def test_tensors_of_two_optimizers_are_compared():
@@ -205,7 +209,7 @@ def test_tensors_of_two_optimizers_are_compared():
     for stepped in (mean, halved):
         (found,) = weights.of(trained({"a": stepped}, more=losses(lambda rank, *_: (4 + rank, 2 / 9))))
         each.append(found)
-    assert {one.pattern for one in alikeness(each, {2: ()}).deviations} == {"factor"}
+    assert {one.pattern for one in alikeness(each, {2: ()}).deviations} == {"tensors"}
     assert {one.pattern for one in alikeness(each[1:], {2: ()}).deviations} == {"scaled"}
 
 
