@@ -69,6 +69,7 @@ _BY_HAND = "the parts are plain tensors that the program deals out itself: nobod
 _LOGGED = "a number that is logged, and nothing else (metric-oracle): only one process on the same data shows it"
 _MESH_NAMES = "an advisory: the names of a mesh's dimensions"
 
+_FACTOR = "an advisory: each rank has as many elements, and the loss may be meant to count so many times as much"
 _NORMS = "an advisory: norms that began as one number, and nothing says that the ranks hold copies of them"
 _WINDOW = "an advisory: that a step takes several micro-batches is read in the name of what the loss is divided by"
 
@@ -76,6 +77,15 @@ MISSED: dict[str, str] = {
     "d17_sampler_not_shuffled": "an advisory: that training data are to be shuffled, which is a matter of taste",
     "h11_scale_from_local_batch": "an advisory: the names of attributes",
     "b11_no_sync_stops_early": "an advisory: the gradients are right, and reduced at every micro-batch",
+    **dict.fromkeys(
+        (
+            "c01_loss_times_world_size",
+            "c02_loss_reduced_before_backward",
+            "c03_backward_of_the_mean_loss",
+            "c09_contrastive_loss_scaled",
+        ),
+        _FACTOR,
+    ),
     **dict.fromkeys(
         (
             "p03_hooks_before_engine",
