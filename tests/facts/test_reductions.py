@@ -61,12 +61,12 @@ def test_equal_contributions_cannot_be_told_apart():
 def test_two_elements_fit_by_chance(steady: bool):
     """A sum that two numbers alone speak for is one if another step bears it out."""
 
-    def summed(_: int, __: str, of: Any, before: Any) -> Any:
+    def summed(_: int, __: str, of: Contributed, before: Vector | None) -> Vector:
         factor = 0.5 if steady or before is None else 0.5 + 0.01 * np.abs(before).sum()
-        return np.sum(list(of.values()), axis=0) * factor
+        return np.asarray(np.sum(list(of.values()), axis=0) * factor)
 
-    (family,) = reductions.of(trained({"a": summed}, elements=2))
-    assert [len(sums.by) for sums in family.windows] == [2 if steady else 0] * 4
+    given = family(trained({"a": summed}, elements=2))
+    assert [len(sums.by) for sums in given.windows] == [2 if steady else 0] * 4
 
 
 def test_one_element_alone_fits_any_sum():

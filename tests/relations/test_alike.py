@@ -251,3 +251,13 @@ def test_a_batch_that_some_ranks_read_and_others_do_not():
     (found,) = weights.of(trained({"a": mean, "b": mean}, ranks=3, contributed=contributed, more=made))
     assert {one.sharers for each in found.windows for one in each[0].parts[0].batches} == {1, 2}
     assert alikeness([found], {3: ()}).deviations == []
+
+
+def test_a_step_is_compared_where_all_of_it_was():
+    each = []
+    for continued in (False, True):
+        given = losses(lambda rank, *_: (4 + rank, 2 / 9), continued=continued)
+        (found,) = weights.of(trained({"a": mean}, more=given))
+        each.append(found)
+    assert len(alikeness(each[:1], {2: ()}).windows) == 4
+    assert alikeness(each, {2: ()}).windows == set()
