@@ -25,7 +25,7 @@ def test_nothing_is_looked_at(tmp_path, forks):
     (rank,) = [process for process in folder.processes.values() if process.last(ev.Joined) is not None]
     assert len(rank.of(ev.Step)) == 6
     assert not any(step.gradients or step.parameters for step in rank.of(ev.Step))
-    for kind in (ev.Looking, ev.StepWeights, ev.GradientSums, ev.Inputs, ev.Window, ev.Norm):
+    for kind in (ev.Looking, ev.LossWeights, ev.Inputs, ev.Window, ev.Norm):
         assert rank.of(kind) == [], kind
     assert rank.of(ev.Call)
     assert [len(rank.of(kind)) for kind in (ev.Left, ev.Ended)] == [1, 1]

@@ -251,7 +251,7 @@ FIELDS: dict[str, dict[str, Action]] = {
     "GroupCounts": {"grown": fact},
     "LeftOut": {"names": name, "kinds": fact},
     "Optimizer": {"kind": kind},
-    "Contributions": {"how": fact},
+    "Contributions": {"how": fact, "calls": fact},
     "Modes": {"modules": name, "parameters": name},
     "ModuleValues": {"modules": name},
     "Piece": {"path": name, "dtype": fact},

@@ -32,6 +32,8 @@ CHECK = Check(
         "contributions",
         "loss terms",
         "optimizers",
+        "collectives",
+        "no_sync",
         "module calls",
         "parameter names",
     ),

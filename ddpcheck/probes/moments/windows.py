@@ -399,7 +399,9 @@ def _backward_ends() -> None:
 def _exchanged(op: str, given: Arguments, group: str, peer: int | None) -> None:
     """The program exchanges something, which may be gradients on their way through a backward()."""
     one = _contributed
-    if one is not None and (op, group, peer) not in one.calls:
+    if one is None or (op, group, peer) in one.calls:
+        return
+    with torch._C.DisableTorchFunctionSubclass():
         tensors = [t for _, value in given.all() for t in (value if isinstance(value, (list, tuple)) else (value,))]
         plain = [t for t in tensors if type(t) is torch.Tensor and t.is_floating_point() and t.numel() > FEW]
         if any(not one.is_gradient(t) for t in plain):
