@@ -62,7 +62,9 @@ class Deviation(NamedTuple):
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        return tuple(sorted({one.rank for one in self.part.batches} | self.weighed.over))
+        """Those that have these losses; of what all elements count, also those whose gradients are added up."""
+        of_elements = self.pattern in ("ranks", "groups", "calls", "part")
+        return tuple(sorted({one.rank for one in self.part.batches} | (set() if of_elements else self.weighed.over)))
 
 
 class Alikeness(NamedTuple):
