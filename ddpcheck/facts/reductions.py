@@ -287,7 +287,7 @@ def _windows(world: World, tensors: list[Tensor], optimizers: Mapping[int, int])
         for key in its:
             if not any(_are_one(sums, other, key) for other in found if other is not sums):
                 del sums.by[key]
-                sums.unknown[key] = "two numbers fit by chance, now and then"
+                sums.unknown[key] = "two numbers alone speak for a sum, and in one step only"
     return found
 
 

@@ -227,10 +227,10 @@ class _Found:
             each = window.backwards if window is not None else ()
             return own[rank] if rank in own else {call for one in each for call in one.calls}
 
-        def met(rank: int) -> list[Ranks]:
+        def partners(rank: int) -> list[Ranks]:
             return [exchanges.parties(world, rank, group, peer, op) for op, group, peer in calls(rank)]
 
-        found = exchanges.closure(over, met)
+        found = exchanges.closure(over, partners)
         for rank in found:
             for op, group, peer in calls(rank):
                 ranks = exchanges.parties(world, rank, group, peer, op)

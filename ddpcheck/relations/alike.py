@@ -63,20 +63,18 @@ class Deviation(NamedTuple):
     @property
     def ranks(self) -> tuple[int, ...]:
         """Those that have these losses; of what all elements count, also those whose gradients are added up."""
-        of_elements = self.pattern in ("ranks", "groups", "calls", "part")
-        return tuple(sorted({one.rank for one in self.part.batches} | (set() if of_elements else self.weighed.over)))
+        is_of_elements = self.pattern in ("ranks", "groups", "calls", "part")
+        return tuple(sorted({one.rank for one in self.part.batches} | (set() if is_of_elements else self.weighed.over)))
 
 
 class Alikeness(NamedTuple):
-    """What the comparison of a family gave."""
+    """What the comparison gave."""
 
     windows: set[tuple[int, int]]
     """Those of which all was compared: an optimizer's number, and that of its step."""
-    missed: set[tuple[int, int]]
-    """Those of which a part was not."""
     deviations: list[Deviation]
     whys: list[str]
-    """Why."""
+    """Why others were not."""
 
 
 def alikeness(all_of_it: Sequence[Weights], sizes: Mapping[int, Collection[Ranks]]) -> Alikeness:
@@ -88,16 +86,16 @@ def alikeness(all_of_it: Sequence[Weights], sizes: Mapping[int, Collection[Ranks
     otherwise: set[tuple[object, int]] = set()
     """Parts of which some elements have weights that do not follow from their numbers: by chance others may seem to."""
     for weights, weighed in ((one, weighed) for one in all_of_it for each in one.windows for weighed in each):
-        its = list(_uneven(weighed, sizes))
+        uneven = list(_uneven(weighed, sizes))
         window = (weights.family.optimizers[min(weighed.ranks)], weighed.number)
-        if weighed.why or any(pattern is None for pattern, *_ in its):
+        if weighed.why or any(pattern is None for pattern, *_ in uneven):
             whys.append(weighed.why or WEIGHTED)
             missed.add(window)
         elif not all(_is_compared(part) for part in weighed.parts):
             whys.append(NOTHING_COUNTS)
         elif weighed.parts:
             windows.add(window)
-        for pattern, part, heavy, light in its:
+        for pattern, part, heavy, light in uneven:
             if pattern is None:
                 otherwise.add((part.line, part.place))
             else:
@@ -112,8 +110,8 @@ def alikeness(all_of_it: Sequence[Weights], sizes: Mapping[int, Collection[Ranks
         if one.pattern == "factor":
             whys.append(APART)
             missed |= {(one.weights.family.optimizers[min(one.weighed.ranks)], step) for step in one.steps}
-    uneven = [one for one in found.values() if (one.part.line, one.part.place) not in otherwise]
-    return Alikeness(windows - missed, missed, [*uneven, *later], whys)
+    of_elements = [one for one in found.values() if (one.part.line, one.part.place) not in otherwise]
+    return Alikeness(windows - missed, [*of_elements, *later], whys)
 
 
 def _is_compared(part: Part) -> bool:
@@ -169,8 +167,8 @@ def _are_means_of(counted: Sequence[Batch], groups: Collection[Ranks]) -> bool:
     share = math.fsum(one.total for one in counted) / len(ranks)
     even = []
     for group in (one for one in groups if one < ranks):
-        its = [one for one in counted if one.rank in group]
-        if not _differ(its) and _are_equal([math.fsum(one.total for one in its), len(group) * share]):
+        batches = [one for one in counted if one.rank in group]
+        if not _differ(batches) and _are_equal([math.fsum(one.total for one in batches), len(group) * share]):
             even.append(group)
     return _can_be_parted(ranks, even)
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
+from ddpcheck.checks.token_weight import CHECK
 from ddpcheck.checks.weight_rows import WeightRow, read_weights
 from ddpcheck.facts import group_sizes, weights
 from ddpcheck.judging import step_alignment
@@ -171,7 +172,8 @@ def judge(world: World) -> Judged:
     """Compare the weights of all elements, step by step."""
     called = partial(group_sizes.name, world)
     found = read_weights(weights.of(world), ROWS, group_sizes.groups(world), called)
-    most = max((one.count for one in found.findings), default=0)
+    advisories = {rule.name for rule in CHECK.rules if rule.advisory}
+    most = max((one.count for one in found.findings if one.rule not in advisories), default=0)
     checked, made = step_alignment.coverage(world, found.windows, most)
     reason = (Counter(found.whys).most_common(1) or [(UNSEEN, 0)])[0][0]
     return Judged(checked=max(checked, most), of=made, findings=tuple(found.findings), skipped_because=reason)
