@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence.sketches import NUMBERS
-from ddpcheck.facts import copies, deals, exchanges, logical_tensors, moments, sketches
+from ddpcheck.facts import copies, deals, exchanges, least_squares, logical_tensors, moments, sketches
 from ddpcheck.facts.copies import Holders
 from ddpcheck.facts.logical_tensors import Tensor
 from ddpcheck.facts.sketches import Numbers
@@ -38,11 +38,6 @@ SHOWS = 10.0
 """A contribution that is left out would show if it is so many times as large as what the sum is off by."""
 SMALL = 0.02
 """A coefficient counts as none that is so much smaller than the largest."""
-APART = 1e-4
-"""The smallest singular value of contributions that can be told apart."""
-MOST = 4
-"""Unknowns that one tensor's sketch can tell."""
-
 MOST_PARTS = 64
 """Contributions of one window whose shares are asked for one by one."""
 
@@ -364,7 +359,7 @@ class _Look:
                 self._laid_out(one.pieces, one.sketches, places)[0] for one in window.backwards if one.how == "backward"
             ]
             self.has[rank] = (
-                np.any([_sizes(one) != 0 for one in self.contributed[rank]], axis=0)
+                np.any([least_squares.sizes(one) != 0 for one in self.contributed[rank]], axis=0)
                 if (self.contributed[rank])
                 else np.zeros(self.size, dtype=bool)
             )
@@ -458,7 +453,7 @@ class _Solver:
     def __init__(self, look: _Look, before: _Look | None, ranks: Ranks, places: NDArray[np.int64]) -> None:
         self.look, self.ranks, self.places = look, ranks, places
         self.wanted = look.stepped_on(ranks)[places]
-        self.size = _sizes(self.wanted)
+        self.size = least_squares.sizes(self.wanted)
         self.absent: Bools = np.asarray(np.all([~look.present[rank][places] for rank in ranks], axis=0))
         self.limit = look.tolerance[places]
         candidates = [ranks, *(one for rank in sorted(ranks) for one in look.groups[rank]), look.everybody]
@@ -467,7 +462,7 @@ class _Solver:
             before.stepped_on(ranks)[places] if before is not None and ranks <= before.windows.keys() else None
         )
         self.each = {rank: look.total(frozenset({rank}))[places] for rank in sorted(look.everybody)}
-        self.sizes = {rank: _sizes(one) for rank, one in self.each.items()}
+        self.sizes = {rank: least_squares.sizes(one) for rank, one in self.each.items()}
         self.equations = np.array([min(NUMBERS, look.tensors[place].elements) for place in places])
         zeros = [size == 0 for size in self.sizes.values()] or [np.zeros(len(places), dtype=bool)]
         self.has_zeros: Bools = np.asarray(np.any(zeros, axis=0))
@@ -534,7 +529,7 @@ class _Solver:
         usual: Counter[tuple[Ranks, float]] = Counter()
         for ranks in self.candidates:
             total = self.look.total(ranks)[self.places]
-            factors, off = _fit(self.wanted, total[None])
+            factors, off = least_squares.fit(self.wanted, total[None])
             for n in map(int, np.flatnonzero((off < self.limit) & (factors[0] != 0))):
                 fits[n].setdefault(self._in_it(n, ranks), (float(factors[0][n]), float(off[n])))
         for n, by_ranks in fits.items():
@@ -572,7 +567,7 @@ class _Solver:
             columns = [self.before[left]]
             if ranks:
                 columns.append(self.look.total(ranks)[self.places[left]])
-            found, off = _fit(self.wanted[left], np.stack(columns))
+            found, off = least_squares.fit(self.wanted[left], np.stack(columns))
             for at, n in enumerate(left):
                 old, new = found[0][at], found[1][at] if ranks else 0.0
                 if (
@@ -609,7 +604,9 @@ class _Solver:
             return
         places = self.places[left]
         sums = [np.sum([self.look.contributed[rank][m][places] for rank, m in parts], axis=0) for parts in columns]
-        for at, found, off in _shares(self.wanted[left], np.stack(sums), self.limit[left], self.equations[left]):
+        for at, found, off in least_squares.shares(
+            self.wanted[left], np.stack(sums), self.limit[left], self.equations[left]
+        ):
             shares = {part: float(one) for parts, one in zip(columns, found, strict=True) for part in parts}
             largest = max(map(abs, shares.values()))
             if largest:
@@ -645,70 +642,3 @@ def _are_alike(one: Numbers, other: Numbers, limit: float) -> bool:
     """Whether one is a multiple of the other."""
     sizes = float(np.linalg.norm(one) * np.linalg.norm(other))
     return not sizes or bool(1 - abs(one @ other) / sizes < limit**2)
-
-
-def _sizes(rows: Numbers) -> Numbers:
-    found: Numbers = np.sqrt(np.einsum("tk,tk->t", rows, rows))
-    return found
-
-
-def _fit(wanted: Numbers, columns: Numbers) -> tuple[Numbers, Numbers]:
-    """By tensor, the numbers by which the columns make it, and how far they are off; columns are alike: none fits."""
-    sizes = np.sqrt(np.einsum("ctk,ctk->ct", columns, columns))
-    unit = columns / np.where(sizes > 0, sizes, 1)[..., None]
-    gram = np.einsum("atk,btk->tab", unit, unit)
-    right = np.einsum("atk,tk->ta", unit, wanted)
-    good = np.isfinite(gram).all(axis=(1, 2)) & np.isfinite(right).all(axis=1)
-    gram[~good], right[~good] = np.eye(len(columns)), 0
-    smallest = np.linalg.eigvalsh(gram)[:, 0]
-    found = np.einsum("tab,tb->ta", np.linalg.pinv(gram, hermitian=True), right)
-    off = _sizes(np.einsum("ta,atk->tk", found, unit) - wanted) / _sizes(wanted)
-    off[(smallest < APART**2) | ~good] = np.inf
-    return (found / np.where(sizes > 0, sizes, 1).T).T, off
-
-
-def _shares(
-    wanted: Numbers, columns: Numbers, limit: Numbers, equations: NDArray[np.int64]
-) -> Iterator[tuple[int, Numbers, float]]:
-    """By what the columns make each tensor: each by itself where it has numbers enough, or several treated alike."""
-    left = np.arange(len(wanted))
-    if len(columns) <= MOST:
-        factors, off = _fit(wanted, columns)
-        fits = (off < limit) & (equations > len(columns))
-        for n in np.flatnonzero(fits):
-            yield int(n), factors[:, n], float(off[n])
-        left = left[~fits]
-    while len(left):
-        these, apart = left, np.zeros(0, dtype=int)
-        while equations[these].sum() >= len(columns) + 2:
-            found = _fit_alike(wanted[these], columns[:, these])
-            if found is None:
-                return
-            factors, off = found
-            if (off < limit[these]).all():
-                yield from ((int(n), factors, float(of)) for n, of in zip(these, off, strict=True))
-                break
-            worst = np.argsort(off)[max(1, len(these) // 2) :]
-            if not len(worst):
-                return
-            apart = np.concatenate([apart, these[worst]])
-            these = np.delete(these, worst)
-        else:
-            return
-        left = apart
-
-
-def _fit_alike(wanted: Numbers, columns: Numbers) -> tuple[Numbers, Numbers] | None:
-    """The numbers by which the columns make all of these, and how far each is off; None where several would."""
-    size = _sizes(wanted)[:, None]
-    y, x = (wanted / size).reshape(-1), (columns / size).reshape(len(columns), -1)
-    sizes = np.linalg.norm(x, axis=1)
-    there = sizes > 0
-    if not np.isfinite(x).all() or not there.any():
-        return None
-    found, _, _, singular = np.linalg.lstsq((x[there] / sizes[there, None]).T, y, rcond=1e-9)
-    if singular[-1] < APART:
-        return None
-    factors = np.zeros(len(columns))
-    factors[there] = found / sizes[there]
-    return factors, _sizes((factors @ x - y).reshape(len(wanted), NUMBERS))
