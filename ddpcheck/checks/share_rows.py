@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ddpcheck.checks.rows import Words
-from ddpcheck.facts.reductions import Family
+from ddpcheck.facts.mixing import Mixing
 from ddpcheck.relations.complete import Deviation, Ground, Pattern, completeness
 from ddpcheck.vocabulary.model import Finding, Severity
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
@@ -43,13 +43,13 @@ class Shares(NamedTuple):
     """Those of which the shares of several backward() calls are."""
 
 
-def read_shares(families: Sequence[Family], rows: Sequence[ShareRow]) -> Shares:
+def read_shares(each: Sequence[Mixing], rows: Sequence[ShareRow]) -> Shares:
     """The findings of all rows, in their order; each deviation is told by the first row that reads it."""
     windows: set[tuple[int, int]] = set()
     several: set[tuple[int, int]] = set()
     found: list[list[Finding]] = [[] for _ in rows]
-    for family in families:
-        complete = completeness(family)
+    for mixing in each:
+        complete = completeness(mixing)
         windows |= complete.windows
         several |= complete.several
         for deviation in complete.deviations:

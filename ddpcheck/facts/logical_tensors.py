@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
@@ -11,6 +12,7 @@ from ddpcheck.facts import moments
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.world import Rank, World
 
+Ranks = frozenset[int]
 Slice = tuple[object, ...]
 """Where a part begins and how large it is; empty for a whole tensor."""
 
@@ -77,6 +79,31 @@ def of(world: World) -> list[Tensor]:
             key = (*name, () if is_whole else held.slice)
             found[key][rank.rank] = held
     return [Tensor(*key, held) for key, held in found.items()]
+
+
+def steppers(tensors: Sequence[Tensor]) -> dict[Ranks, list[int]]:
+    """The ranks that step a tensor between them, each a slice; one rank where it steps all of it. With the tensors."""
+    found: dict[Ranks, list[int]] = defaultdict(list)
+    for place, tensor in enumerate(tensors):
+        for ranks in wholes(tensor):
+            found[ranks].append(place)
+    return found
+
+
+def wholes(tensor: Tensor) -> Iterable[Ranks]:
+    by_slice: dict[object, list[int]] = defaultdict(list)
+    for rank, held in sorted(tensor.stepped.items()):
+        by_slice[held.slice].append(rank)
+    if by_slice.keys() <= {tensor.slice}:
+        return [frozenset({rank}) for rank in tensor.stepped]
+    parts = [ranks for ranks in by_slice.values() if _elements(tensor, ranks[0])]
+    if sum(_elements(tensor, ranks[0]) for ranks in parts) != tensor.elements or len(set(map(len, parts))) > 1:
+        return []
+    return [frozenset(ranks) for ranks in zip(*parts, strict=True)]
+
+
+def _elements(tensor: Tensor, rank: int) -> int:
+    return math.prod(tensor.held[rank].piece.sizes)
 
 
 def _models(rank: Rank) -> dict[int, str]:

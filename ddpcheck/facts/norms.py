@@ -12,9 +12,9 @@ import numpy as np
 
 from ddpcheck import evidence as ev
 from ddpcheck.facts import stages
+from ddpcheck.facts.mixing import is_trained_apart
 from ddpcheck.facts.sketches import Numbers
 from ddpcheck.judging import happens_before, step_alignment
-from ddpcheck.judging.brought_together import is_trained_apart
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite

@@ -7,9 +7,8 @@ backward(), then with one for each rank. It is known only if whatever it leaves 
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -117,8 +116,6 @@ class Family(NamedTuple):
     windows: list[Sums]
     joined: list[Ranks]
     """Sets of ranks whose contributions are added up for anything in the whole program."""
-    meets: bool
-    """These tensors were written to between steps, or no look at that is on record."""
     between: list[Ranks]
     """Sets of ranks between which more than a few numbers go."""
     exchanging: list[Ranks]
@@ -209,7 +206,6 @@ def of(world: World) -> list[Family]:
             optimizers,
             windows,
             list(joined),
-            _may_meet(world, optimizers),
             exchanges.between(world),
             exchanges.activations(world),
             line,
@@ -217,15 +213,6 @@ def of(world: World) -> list[Family]:
         )
         for optimizers, places, windows in each
     ]
-
-
-def _may_meet(world: World, optimizers: Mapping[int, int]) -> bool:
-    for rank in world:
-        if (number := optimizers.get(rank.rank)) is not None:
-            looked = [one for one in rank.of(ev.MovedBetween) if one.optimizer == number]
-            if not looked or any(one.moved for one in looked):
-                return True
-    return False
 
 
 def _optimizers(world: World, tensors: Sequence[Tensor]) -> Iterator[tuple[dict[int, int], list[int]]]:
@@ -268,7 +255,7 @@ def _windows(world: World, tensors: list[Tensor], optimizers: Mapping[int, int])
         if rank.rank in optimizers
     }
     groups = {rank.rank: _groups(world, rank) for rank in world}
-    steppers = _steppers(tensors)
+    steppers = logical_tensors.steppers(tensors)
     before: _Look | None = None
     found: list[Sums] = []
     weak: list[list[tuple[Ranks, int]]] = []
@@ -300,31 +287,6 @@ def _groups(world: World, rank: Rank) -> list[Ranks]:
     names = dict.fromkeys(one.group for one in rank.of(ev.Call) if "reduce" in one.op or one.op == "ddp-gradients")
     names |= dict.fromkeys(one.group for one in rank.of(ev.Wrapped))
     return list(dict.fromkeys(frozenset(happens_before.members(name, world.world_size)) for name in names))
-
-
-def _steppers(tensors: Sequence[Tensor]) -> dict[Ranks, list[int]]:
-    """The ranks that step a tensor between them, each a slice; one rank where it steps all of it. With the tensors."""
-    found: dict[Ranks, list[int]] = defaultdict(list)
-    for place, tensor in enumerate(tensors):
-        for ranks in _wholes(tensor):
-            found[ranks].append(place)
-    return found
-
-
-def _wholes(tensor: Tensor) -> Iterable[Ranks]:
-    by_slice: dict[object, list[int]] = defaultdict(list)
-    for rank, held in sorted(tensor.stepped.items()):
-        by_slice[held.slice].append(rank)
-    if by_slice.keys() <= {tensor.slice}:
-        return [frozenset({rank}) for rank in tensor.stepped]
-    parts = [ranks for ranks in by_slice.values() if _elements(tensor, ranks[0])]
-    if sum(_elements(tensor, ranks[0]) for ranks in parts) != tensor.elements or len(set(map(len, parts))) > 1:
-        return []
-    return [frozenset(ranks) for ranks in zip(*parts, strict=True)]
-
-
-def _elements(tensor: Tensor, rank: int) -> int:
-    return math.prod(tensor.held[rank].piece.sizes)
 
 
 class _Look:

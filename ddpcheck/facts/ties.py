@@ -14,7 +14,6 @@ from ddpcheck import evidence as ev
 from ddpcheck.facts import moments
 from ddpcheck.facts.holdings import Ground, Holding, Look, at
 from ddpcheck.judging import first_forwards, parameter_history, step_alignment
-from ddpcheck.judging.meetings_by_hand import may_meet
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.replicated_parameters import lasts
 from ddpcheck.judging.tensor_kinds import shape_of
@@ -296,7 +295,7 @@ def _tables_of_stages(world: World) -> Iterator[Holding]:
                 Ground("stages", "warning", usual="none", is_lasting=True),
                 {},
             )
-            if any(may_meet(*side) for side in sides):  # they may differ until then
+            if any(_may_meet(*side) for side in sides):  # they may differ until then
                 holding = holding._replace(looks=[look for look in holding.looks if len({*look.values}) == 1])
             yield holding
 
@@ -322,3 +321,22 @@ def _sent(world: World) -> set[tuple[int, ...]]:
                 apart = [one for one in found if not one & mine]
                 found = {*apart, mine.union(*(one for one in found if one & mine))}
     return {tuple(sorted(one)) for one in found}
+
+
+def _may_meet(rank: Rank, model: int, name: str) -> bool:
+    """Whether a collective of its own goes over a parameter, or its gradient, or it is written to between steps.
+
+    Also where nobody has looked whether it is, as on a device.
+    """
+    places: dict[int, int] = {}
+    for one in rank.of(ev.Optimizer):
+        for place, parameter in enumerate(one.parameters):
+            if (parameter.model, parameter.path) == (model, name):
+                places[one.optimizer] = place
+    carried = any(
+        places.get(record.optimizer) == one.place
+        for record in rank.of(ev.Exchanged)
+        for one in (*record.carried, *record.parts)
+    )
+    looked = [one for one in rank.of(ev.MovedBetween) if one.optimizer in places]
+    return carried or not looked or any(places[one.optimizer] in one.moved for one in looked)

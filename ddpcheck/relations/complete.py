@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from ddpcheck.facts.copies import Kind
+from ddpcheck.facts.mixing import Mixing
 from ddpcheck.facts.reductions import Answer, Family, Ranks, Sums
 from ddpcheck.vocabulary.model import CallSite
 
@@ -77,13 +78,14 @@ _Seen = dict[Ranks, list[tuple[Sums, Answer]]]
 """By stepping ranks, what is known of one tensor, in the order of the steps."""
 
 
-def completeness(family: Family) -> Completeness:
-    """Compare who contributes with who has a share."""
+def completeness(mixing: Mixing) -> Completeness:
+    """Compare who contributes with who has a share; copies that may meet between steps have it then."""
+    family = mixing.family
     windows: set[tuple[int, int]] = set()
     several: set[tuple[int, int]] = set()
     found: dict[tuple[object, ...], Deviation] = {}
     for place, seen in _by_tensor(family).items():
-        for deviation in (*_of_ranks(family, place, seen, windows), *_of_backwards(family, place, seen, several)):
+        for deviation in (*_of_ranks(mixing, place, seen, windows), *_of_backwards(family, place, seen, several)):
             key = (
                 deviation.pattern,
                 deviation.ground,
@@ -132,7 +134,8 @@ class _Copy(NamedTuple):
         return any(answer.over >= self.holders for _, answer in self.known)
 
 
-def _of_ranks(family: Family, place: int, seen: _Seen, compared: set[tuple[int, int]]) -> Iterator[Deviation]:
+def _of_ranks(mixing: Mixing, place: int, seen: _Seen, compared: set[tuple[int, int]]) -> Iterator[Deviation]:
+    family = mixing.family
     each: list[_Copy] = []
     for ranks, known in seen.items():
         holders, kind = family.holders[place][min(ranks)]
@@ -144,7 +147,7 @@ def _of_ranks(family: Family, place: int, seen: _Seen, compared: set[tuple[int, 
         if known:
             each.append(_Copy(ranks, holders, kind, known, broken))
     first = next((one for one in each if one.broken), None)
-    if first is None or family.meets or len({one.kind for one in each}) > 1:
+    if first is None or mixing.may_meet(place) or len({one.kind for one in each}) > 1:
         return
     idle = not first.holders <= frozenset[int]().union(*(one.ranks for one in each))
     # Copies that have parted contribute otherwise, whatever has parted them.

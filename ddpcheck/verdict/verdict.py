@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from ddpcheck.checks.registry import GROUP, every_check, has_part, named, named_finding, others, those
-from ddpcheck.judging import parallelism_seen
+from ddpcheck.facts import parallelism_seen
 from ddpcheck.judging.standstill import Standstill, standstill
 from ddpcheck.judging.step_alignment import steps_made
 from ddpcheck.judging.world import Judged, Process, World

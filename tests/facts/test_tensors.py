@@ -9,8 +9,8 @@ from ddpcheck.checks.gradient_sync import run as gradient_sync
 from ddpcheck.checks.initial_broadcast import run as initial_broadcast
 from ddpcheck.checks.optimizer_sync import run as optimizer_sync
 from ddpcheck.checks.parameter_sync import run as parameter_sync
+from ddpcheck.facts import parallelism_seen
 from ddpcheck.facts.tensors import copies
-from ddpcheck.judging import parallelism_seen
 from tests.facts.test_moments import values
 from tests.judging.sharded_models import layout, mesh, optimizer, stepped
 from tests.judging.written import world

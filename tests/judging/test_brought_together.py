@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from ddpcheck.judging.brought_together import brought_together
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.parameter_sync.run import judge
-from ddpcheck.judging import parallelism_seen, step_alignment
-from ddpcheck.judging.brought_together import brought_together
+from ddpcheck.facts import parallelism_seen
+from ddpcheck.judging import step_alignment
 from tests.judging.own_reductions import digests, optimizer, stepped
 from tests.judging.written import call, transfers, world, wrapped
 

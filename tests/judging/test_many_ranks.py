@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging import parallelism_seen
+from ddpcheck.facts import parallelism_seen
 from ddpcheck.verdict.judges import judge_world
 from tests.judging.sharded_models import held, layout, mesh, model, optimizer, stepped
 from tests.judging.written import call, world

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging import parallelism_seen, step_alignment
+from ddpcheck.facts import parallelism_seen
+from ddpcheck.judging import step_alignment
 from ddpcheck.judging.replicated_parameters import grounds
 from tests.judging import sharded_models
 from tests.judging.judged import OF_STEPS, run_findings, run_judged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddpcheck.judging.parallelism_seen import understood
+from ddpcheck.facts.parallelism_seen import understood
 from ddpcheck.judging.sent_by_owners import sent
 from tests.judging.owners import both, optimizer
 from tests.judging.written import world

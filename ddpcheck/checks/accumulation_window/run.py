@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ddpcheck import evidence as ev
 from ddpcheck.checks.rows import Words
 from ddpcheck.checks.share_rows import ShareRow, read_shares
-from ddpcheck.facts import reductions
+from ddpcheck.facts import mixing
 from ddpcheck.judging import declared_windows as declared
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.world import Judged, Rank, World
@@ -96,7 +96,7 @@ ROWS = (
 
 def judge(world: World) -> Judged:
     """Work out by how much each backward() counts in a step, and follow what is switched off or stepped too often."""
-    shares = read_shares(reductions.of(world), ROWS)
+    shares = read_shares(mixing.of(world), ROWS)
     findings: list[Finding] = []
     for finding in shares.findings:
         _add(findings, finding)

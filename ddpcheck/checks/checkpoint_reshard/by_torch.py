@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.checkpoint_reshard.compared import RULES, Answer, Saved, by_name, compared, is_cut
-from ddpcheck.judging.brought_together import is_trained_apart
+from ddpcheck.facts.mixing import is_trained_apart
 from ddpcheck.judging.saved_state import Piece, State, same_turn, saved_at
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding

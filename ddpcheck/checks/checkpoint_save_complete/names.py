@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.brought_together import is_trained_apart
+from ddpcheck.facts.mixing import is_trained_apart
 from ddpcheck.judging.saved_state import Piece, State
 from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import World

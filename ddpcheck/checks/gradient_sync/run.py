@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddpcheck.checks.rows import Row, Words, read
 from ddpcheck.checks.share_rows import ShareRow, read_shares
-from ddpcheck.facts import reductions, tensors
+from ddpcheck.facts import mixing, tensors
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.replicated_parameters import why_none
 from ddpcheck.judging.world import Judged, World
@@ -109,7 +109,7 @@ _NOTHING = "ddpcheck saw no step on which all ranks have gradients to compare: f
 def judge(world: World) -> Judged:
     """Compare gradients on entry to steps, and look at whether what the program reduces reaches all ranks."""
     reading = read(tensors.of(world), ROWS)
-    shares = read_shares(reductions.of(world), SHARES)
+    shares = read_shares(mixing.of(world), SHARES)
     most = max((finding.count for finding in shares.findings), default=0)
     checked, made = step_alignment.coverage(world, reading.windows, most)
     checked = max(checked, most)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.parameter_sync import averaged, never_averaged, not_taken
+from ddpcheck.checks.parameter_sync.meetings import read_meetings
 from ddpcheck.checks.rows import Row, Words, read
-from ddpcheck.facts import buffers, owners, tensors
+from ddpcheck.facts import buffers, group_sizes, mixing, owners, tensors
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.replicated_parameters import why_none
 from ddpcheck.judging.world import Judged, World
@@ -65,12 +65,9 @@ _NOTHING = "ddpcheck saw no step change a parameter that several ranks hold, and
 
 
 def judge(world: World) -> Judged:
-    """Compare parameters after steps, on arrival from their owners, and in models that several ranks evaluate."""
+    """Compare parameters after steps, where they meet or arrive from their owners, and in models that all evaluate."""
     reading = read((*tensors.of(world), *buffers.of(world), *owners.of(world)), ROWS)
-    others, findings = reading.moments, list(reading.findings)
-    for times, found in (averaged.judge(world), never_averaged.judge(world), not_taken.judge(world)):
-        others += times
-        findings += found
-    checked, made = step_alignment.coverage(world, reading.windows, others)
+    met, findings = read_meetings(mixing.of(world), group_sizes.of(world))
+    checked, made = step_alignment.coverage(world, reading.windows | met, reading.moments)
     because = _NOTHING if reading.has_looks else why_none(world, step_alignment.optimizers(world))
-    return Judged(checked=checked, of=made, findings=tuple(findings), skipped_because=because)
+    return Judged(checked=checked, of=made, findings=(*reading.findings, *findings), skipped_because=because)

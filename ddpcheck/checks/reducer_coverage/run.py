@@ -16,7 +16,7 @@ from ddpcheck.checks.reducer_coverage import (
 )
 from ddpcheck.checks.reducer_coverage.shares import ROWS
 from ddpcheck.checks.share_rows import read_shares
-from ddpcheck.facts import reductions
+from ddpcheck.facts import mixing
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.loader_passes import AVERAGING
 from ddpcheck.judging.replicated_parameters import grounds, why_none
@@ -68,7 +68,7 @@ def judge(world: World) -> Judged:
                 wasted = _wasted(optimizer, steps, wrapper)
                 (advised if wasted and wasted[0].rule == PER_MICRO_BATCH else findings).extend(wasted)
     findings += [*reduced_twice.of_declared(world), *bucket_order.judge(world)]
-    shares = read_shares(reductions.of(world), ROWS)
+    shares = read_shares(mixing.of(world), ROWS)
     findings += shares.findings
     if not findings:
         advised += left_behind.judge(world)

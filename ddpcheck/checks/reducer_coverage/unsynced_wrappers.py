@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.brought_together import written_between
+from ddpcheck.facts.mixing import written_between
 from ddpcheck.judging.indirect_exchanges import is_seen_together, kept_apart
 from ddpcheck.judging.replicated_parameters import grounds
 from ddpcheck.judging.step_alignment import Aligned
@@ -15,7 +15,7 @@ from ddpcheck.vocabulary.model import Finding
 
 def judge(world: World, optimizer: Aligned) -> Iterator[Finding]:
     """One finding for each."""
-    met = {*written_between(optimizer), *grounds(world, optimizer).exchanged}
+    met = {*written_between(world, optimizer.ranks[0].rank, optimizer.number), *grounds(world, optimizer).exchanged}
     for wrapper, places in kept_apart(world, optimizer).items():
         if places <= met or is_seen_together(world, wrapper):
             continue

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from ddpcheck.checks.parameter_sync.not_taken import judge
+from ddpcheck.judging.brought_together import never_together
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.parameter_sync.not_taken import judge
-from ddpcheck.judging import parallelism_seen
-from ddpcheck.judging.brought_together import never_together
+from ddpcheck.facts import parallelism_seen
 from ddpcheck.judging.step_alignment import optimizers
 from tests.judging.own_reductions import carried, digests, optimizer, stepped
 from tests.judging.test_brought_together import exchanged_before

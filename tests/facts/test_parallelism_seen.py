@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging import parallelism_seen
+from ddpcheck.facts import parallelism_seen
 from tests.judging import own_reductions
 from tests.judging.sharded_models import layout, mesh, optimizer, stepped
 from tests.judging.written import exchanged, transfers, world, wrapped

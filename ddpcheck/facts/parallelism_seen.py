@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence import SENDS
+from ddpcheck.facts.mixing import brought_together, never_together
 from ddpcheck.judging import mesh_names, step_alignment
-from ddpcheck.judging.brought_together import brought_together, never_together
 from ddpcheck.judging.indirect_exchanges import kept_apart
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.replicated_parameters import dealt_out, grounds
 from ddpcheck.judging.sent_by_owners import sent
+from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.wording import count, listing
 
@@ -163,12 +164,12 @@ def _by_hand(world: World) -> Iterator[str]:
         dealt = dealt_out(optimizer)
         # What goes through an exchange may not be taken: that it was the same afterwards is another matter.
         reduced = set(ground.by_hand).intersection(bare)
-        moved = set(ground.moved) - dealt - never_together(world, optimizer)
+        moved = set(ground.moved) - dealt - never_together(world, *_first(optimizer))
         # What brings these together, if anything does, is no collective over them.
         kept = moved.intersection(set[int]().union(*kept_apart(world, optimizer).values())) - set(ground.exchanged)
         moved -= kept
         handed = set(ground.handed_out)
-        together = brought_together(world, optimizer) - moved - kept
+        together = brought_together(world, *_first(optimizer)) - moved - kept
         others = set(ground.exchanged).intersection(bare) - reduced - moved - handed - together
         if any(one.apart for one in optimizer.described):
             yield f"a communication hook that leaves each rank its own gradients, {over}"
@@ -290,6 +291,11 @@ def _number(each: Sequence[int], what: str = "parameter") -> tuple[str, str]:
     return (count(some[0], what), "was" if some == [1] else "were") if some else ("", "")
 
 
+def _first(optimizer: Aligned) -> tuple[int, int]:
+    """Its number on the first of its ranks."""
+    return optimizer.ranks[0].rank, optimizer.number
+
+
 def _named(parameter: ev.Parameter) -> tuple[int | None, str, str]:
     return parameter.model, parameter.path or parameter.name, parameter.kind
 
@@ -306,7 +312,7 @@ def _exchanged(world: World, rank: Rank) -> set[tuple[int | None, str, str]]:
                 *ground.by_hand,
                 *ground.moved,
                 *ground.handed_out,
-                *brought_together(world, optimizer),
+                *brought_together(world, *_first(optimizer)),
             }
             found.update(_named(parameters[place]) for place in places)
     return found

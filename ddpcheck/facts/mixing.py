@@ -1,0 +1,449 @@
+"""Ledger 3: what copies of a tensor become between two steps, of what the ranks had: averages, gossip, swaps.
+
+What a copy is when a window begins is a sum of what the step before has left on whichever ranks: of itself alone where
+nothing was written, of one set of ranks, with a number for each, or with what it was when ranks last met. The smallest
+sum that fits within rounding is the one that was made. Of a window that was looked at by digests alone, it is known
+who held the same afterwards, and not by which numbers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ddpcheck import evidence as ev
+from ddpcheck.evidence.sketches import NUMBERS
+from ddpcheck.facts import deals, least_squares, logical_tensors, reductions
+from ddpcheck.facts.logical_tensors import Ranks
+from ddpcheck.facts.reductions import Family
+from ddpcheck.facts.sketches import Numbers
+from ddpcheck.judging import happens_before, step_alignment
+from ddpcheck.judging.once_per_world import once_per_world
+from ddpcheck.judging.replicated_parameters import grounds
+from ddpcheck.judging.world import Rank, World
+from ddpcheck.vocabulary.model import CallSite
+
+ROUNDING = {"float64": 1e-6, "float32": 3e-6, "float16": 3e-3, "bfloat16": 2e-2}
+"""By type, how far a sum of copies may be from what was written, over its size."""
+DIFFER = 30.0
+"""Copies are told apart by numbers if they differ by so many times their rounding."""
+SMALL = 0.01
+"""A share counts as none that is so small."""
+
+How = Literal["kept", "mixed", "evened", "written"]
+"""It is what the step before has left; a sum of what ranks had, by known numbers; the same as on ranks from which it
+had differed, by numbers that are not known; written to, and nobody knows how."""
+
+
+class Became(NamedTuple):
+    """What one copy of a tensor is when a window begins."""
+
+    how: How
+    over: Ranks
+    """The ranks whose values are in it, as far as is known."""
+    shares: tuple[tuple[int, float], ...] = ()
+    """By what each copy is in it, by the first of the ranks that have it."""
+    earlier: float = 0.0
+    """By what it is in it that it was itself when ranks last met, or when training began."""
+
+    @property
+    def total(self) -> float:
+        """All shares together: one for whatever is a mean of models, or moves from one to another."""
+        return sum(share for _, share in self.shares) + self.earlier
+
+
+class Between(NamedTuple):
+    """What the copies of a family's tensors became between two steps."""
+
+    number: int
+    """The later step."""
+    by: Mapping[int, Mapping[Ranks, Became]]
+    """By tensor and stepping ranks: of tensors whose copies differed when the earlier step had ended."""
+    even: frozenset[int]
+    """Those of them whose copies are all the same now."""
+    apart: frozenset[int]
+    """Those whose copies all differ from each other now."""
+    carried: frozenset[int]
+    """Tensors that went into a collective which makes the same of them on all ranks, whatever takes that."""
+    lines: tuple[CallSite | None, ...]
+    """Where the program exchanged tensors of some size between these steps."""
+
+    @property
+    def met(self) -> frozenset[int]:
+        """The tensors of which some copy took over something of another one."""
+        return frozenset(
+            place
+            for place, its in self.by.items()
+            if any(one.how == "evened" or (one.how == "mixed" and one.over - ranks) for ranks, one in its.items())
+        )
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether some copy was written to, and nobody knows how."""
+        return any(one.how == "written" for its in self.by.values() for one in its.values())
+
+
+class Mixing(NamedTuple):
+    """What is known of a family between its steps."""
+
+    family: Family
+    between: list[Between]
+    """In the order of steps, of those before which all ranks have looked."""
+    moved: Mapping[int, frozenset[int]]
+    """By rank that was looked at, the tensors that were written to between any two of its steps, by whatever means."""
+    exchanged: frozenset[int]
+    """Tensors of whose shape the program has exchanged something, whenever that was, and has no other of that shape."""
+    is_dealt: bool
+    """One dataset is dealt out to all ranks: they train one model, unless something says otherwise."""
+    has_other_models: bool
+    """Some rank has several models with tensors of these names: a mean may be for another one."""
+
+    @property
+    def optimizer(self) -> int:
+        """Its number on the first of the ranks."""
+        return self.family.optimizers[min(self.family.optimizers)]
+
+    def is_written(self, place: int) -> bool:
+        """Whether copies of a tensor were written to between steps, or may have been in what nobody looked at."""
+        stepping = self.family.optimizers.keys() & self.family.tensors[place].stepped.keys()
+        return any(rank not in self.moved or place in self.moved[rank] for rank in stepping)
+
+    def may_meet(self, place: int) -> bool:
+        """Whether something may bring copies of a tensor together between steps; where others meet, so should it."""
+        return self.is_written(place) or any(one.met or one.is_unknown for one in self.between)
+
+    def are_copies(self, place: int) -> bool:
+        """Whether all that step a tensor have begun with the same, or are declared to hold the same."""
+        stepping = frozenset(self.family.tensors[place].stepped)
+        holders = [self.family.holders[place][rank] for rank in stepping]
+        return all(stepping <= one.ranks and one.kind != "ignored" for one in holders)
+
+    def is_constant(self, place: int) -> bool:
+        """Whether they have begun with one number in all elements, as others may have by chance."""
+        return any(one.kind == "constant" for one in self.family.holders[place].values())
+
+
+@once_per_world
+@np.errstate(all="ignore")
+def of(world: World) -> list[Mixing]:
+    """What is known of each family of optimizers."""
+    groups = {frozenset(happens_before.members(one.group, world.world_size)) for _, one in world.of(ev.Call)}
+    return [_mixing(world, family, sorted(groups, key=sorted)) for family in reductions.of(world)]
+
+
+@once_per_world
+def is_trained_apart(world: World) -> bool:
+    """Whether ranks step copies each for itself, and bring them together now and then: they differ on purpose."""
+    aligned = step_alignment.optimizers(world)
+    return (
+        any(described.apart for one in aligned for described in one.described)
+        or any(grounds(world, one).moved for one in aligned)
+        or any(one.even & one.met for mixing in of(world) for one in mixing.between)
+    )
+
+
+def brought_together(world: World, rank: int, optimizer: int) -> set[int]:
+    """The places of parameters of a rank's optimizer whose copies are the same after every meeting of any of them."""
+    found: set[int] = set()
+    for mixing in _of_optimizer(world, rank, optimizer):
+        if met := [one.even for one in mixing.between if one.met & one.even]:
+            found |= _places(mixing, rank, frozenset.intersection(*met))
+    return found
+
+
+def never_together(world: World, rank: int, optimizer: int) -> set[int]:
+    """The places of those that go into collectives which make the same of them, and that differ after each of these."""
+    found: set[int] = set()
+    for mixing in _of_optimizer(world, rank, optimizer):
+        made = {place for one in mixing.between for place in one.carried & one.by.keys()}
+        found |= _places(mixing, rank, made.difference(*(one.even for one in mixing.between)))
+    return found
+
+
+def written_between(world: World, rank: int, optimizer: int) -> set[int]:
+    """The places of those that were written to between steps on some rank, by whatever means."""
+    found: set[int] = set()
+    for mixing in _of_optimizer(world, rank, optimizer):
+        found |= _places(mixing, rank, frozenset().union(*mixing.moved.values()))
+    return found
+
+
+def _of_optimizer(world: World, rank: int, optimizer: int) -> list[Mixing]:
+    return [one for one in of(world) if one.family.optimizers.get(rank) == optimizer]
+
+
+def _places(mixing: Mixing, rank: int, tensors: Collection[int]) -> set[int]:
+    return {place for place, tensor in _own(mixing.family)[rank].items() if tensor in tensors}
+
+
+def _own(family: Family) -> dict[int, dict[int, int]]:
+    """By rank and place among the parameters of its optimizer, the tensor."""
+    found: dict[int, dict[int, int]] = {}
+    for rank, number in family.optimizers.items():
+        by_piece = {
+            piece.piece: place
+            for place, tensor in enumerate(family.tensors)
+            if rank in tensor.held
+            for piece in tensor.held[rank].stepped
+        }
+        found[rank] = {}
+        for sums in family.windows:
+            window = sums.ranks.get(rank)
+            for piece, place in window.places.items() if window is not None and window.optimizer == number else ():
+                if piece in by_piece and place >= 0:
+                    found[rank][place] = by_piece[piece]
+    return found
+
+
+def _mixing(world: World, family: Family, groups: Sequence[Ranks]) -> Mixing:
+    own = _own(family)
+    ranks = {rank.rank: rank for rank in world if rank.rank in own}
+    looks = {number: _Looks(ranks[number], family, own[number]) for number in ranks}
+    solver = _Solver(family, groups, looks)
+    numbers = set.intersection(*(one.numbers for one in looks.values())) if looks else set[int]()
+    between = [one for number in sorted(numbers) if (one := solver.between(number)) is not None]
+    return Mixing(
+        family,
+        between,
+        {number: frozenset().union(*its) for number in ranks if (its := _moved(ranks[number], family, own[number]))},
+        _exchanged(world, family),
+        deals.dealt(world) is not None,
+        any(_several_models(ranks[number], family) for number in ranks),
+    )
+
+
+def _moved(rank: Rank, family: Family, own: Mapping[int, int]) -> list[frozenset[int]]:
+    """What was written to, each time that it was looked at."""
+    looked = [one for one in rank.of(ev.MovedBetween) if one.optimizer == family.optimizers[rank.rank]]
+    return [frozenset(own[place] for place in one.moved if place in own) for one in looked]
+
+
+def _exchanged(world: World, family: Family) -> frozenset[int]:
+    details = {one.detail for _, one in world.of(ev.Call)}
+    kinds = [
+        f"{tensor.held[min(tensor.held)].piece.dtype}[{', '.join(map(str, tensor.shape))}]" for tensor in family.tensors
+    ]
+    sent = {kind for kind in kinds if kinds.count(kind) == 1 and any(one.startswith(kind) for one in details)}
+    return frozenset(place for place, kind in enumerate(kinds) if kind in sent)
+
+
+def _several_models(rank: Rank, family: Family) -> bool:
+    names = {tensor.path for tensor in family.tensors}
+    return sum(names <= {held.name for held in one.held} for one in rank.of(ev.Model)) > 1
+
+
+class _Copy(NamedTuple):
+    """What one rank, or several with a slice each, have of a tensor: after one step, and when the next one begins."""
+
+    left: tuple[bytes, ...]
+    comes: tuple[bytes, ...]
+    numbers: tuple[Numbers, Numbers] | None
+    """Sketches of both, where they are known."""
+
+
+class _Looks:
+    """What one rank has looked at before and after steps."""
+
+    def __init__(self, rank: Rank, family: Family, own: Mapping[int, int]) -> None:
+        number = family.optimizers[rank.rank]
+        self.rank, self.tensors, self.own = rank, family.tensors, own
+        self.windows = {sums.number: sums.ranks[rank.rank] for sums in family.windows if rank.rank in sums.ranks}
+        self.entered = {one.number: one for one in rank.of(ev.AfterExchange) if one.optimizer == number}
+        self.ended = {one.number: one for one in rank.of(ev.Step) if one.optimizer == number and one.whole}
+        looked = {n for n, one in self.windows.items() if n - 1 in self.windows and self.windows[n - 1].after}
+        self.exchanged = [one for one in rank.of(ev.Exchanged) if one.optimizer == number]
+        self.numbers = looked | {n for n, one in self.entered.items() if n - 1 in self.ended}
+
+    def begun(self, place: int) -> Numbers:
+        """The sketch of what it had of a tensor at first."""
+        first = self.windows[min(self.windows)].before
+        pieces = [one.piece for one in self.tensors[place].held[self.rank.rank].stepped]
+        each = [first[one].sketch for one in pieces if one in first]
+        return np.sum(each, axis=0) if each else np.full(NUMBERS, np.nan)
+
+    def copy(self, place: int, number: int) -> _Copy | None:
+        """What it has of a tensor; None where that was not looked at."""
+        looked = self._by_moments(place, number)
+        if looked is not None and looked.left != looked.comes:
+            return looked
+        return self._by_digests(place, number) or looked
+
+    def _by_moments(self, place: int, number: int) -> _Copy | None:
+        if number not in self.windows or number - 1 not in self.windows:
+            return None
+        left, comes = self.windows[number - 1].after, self.windows[number].before
+        pieces = [one.piece for one in self.tensors[place].held[self.rank.rank].stepped]
+        pieces = [one for one in pieces if one in left and one in comes]
+        each = [(left[one], comes[one]) for one in pieces]
+        if not each or any(ev.UNSEEN in (one.digest, other.digest) for one, other in each):
+            return None
+        return _Copy(
+            tuple(one.digest for one, _ in each),
+            tuple(one.digest for _, one in each),
+            (np.sum([one.sketch for one, _ in each], axis=0), np.sum([one.sketch for _, one in each], axis=0)),
+        )
+
+    def _by_digests(self, place: int, number: int) -> _Copy | None:
+        if number not in self.entered or number - 1 not in self.ended:
+            return None
+        own = [at for at, tensor in self.own.items() if tensor == place]
+        left = tuple(step_alignment.at(self.ended[number - 1].parameters, at) for at in own)
+        comes = tuple(step_alignment.at(self.entered[number].values, at) for at in own)
+        return None if {b"", ev.UNSEEN, ev.ABSENT}.intersection(left + comes) else _Copy(left, comes, None)
+
+    def lines(self, number: int) -> tuple[CallSite | None, ...]:
+        """Where it exchanged tensors of some size before a step."""
+        return tuple(map(self.rank.where, self.entered[number].sites)) if number in self.entered else ()
+
+    def carried(self, number: int) -> frozenset[int]:
+        """What went into a collective before a step which makes the same of it on all of its ranks."""
+        last = next((one for one in reversed(self.exchanged) if one.number <= number), None)
+        each = last.carried if last is not None and not last.lost else ()
+        return frozenset(
+            self.own[one.place]
+            for one in each
+            if one.of == "parameter" and one.alike and not one.inside and one.place in self.own
+        )
+
+
+class _Solver:
+    """The sums that copies are."""
+
+    def __init__(self, family: Family, groups: Sequence[Ranks], looks: Mapping[int, _Looks]) -> None:
+        self.family, self.groups, self.looks = family, groups, looks
+        self.wholes = {place: tuple(logical_tensors.wholes(tensor)) for place, tensor in enumerate(family.tensors)}
+        kinds = [{piece.dtype for held in one.held.values() for piece in held.pieces} for one in family.tensors]
+        self.limit = np.array([max(ROUNDING.get(kind, 0.0) for kind in its) for its in kinds])
+        self.equations = np.array([min(NUMBERS, one.elements) for one in family.tensors])
+        self.met: dict[tuple[Ranks, int], Numbers] = {}
+        """By stepping ranks and tensor, what the copy was when ranks had last met."""
+
+    def between(self, number: int) -> Between | None:
+        """What became of all before one step; None where no copies differed."""
+        known = {place: self._copies(place, number) for place in self.wholes}
+        differing = {n: its for n, its in known.items() if len({one.left for one in its.values()}) > 1}
+        if not differing:
+            return None
+        comes = {n: [one.comes for one in its.values()] for n, its in differing.items()}
+        by: dict[int, dict[Ranks, Became]] = {place: {} for place in differing}
+        for wholes in dict.fromkeys(tuple(its) for its in differing.values()):
+            places = [place for place, its in differing.items() if tuple(its) == wholes]
+            for ranks in wholes:
+                for place, became in self._became(ranks, places, differing).items():
+                    by[place][ranks] = became
+        found = Between(
+            number,
+            by,
+            frozenset(n for n, its in comes.items() if len(set(its)) == 1),
+            frozenset(n for n, its in comes.items() if len(set(its)) == len(its)),
+            frozenset.intersection(*(one.carried(number) for one in self.looks.values())),
+            next((lines for one in self.looks.values() if (lines := one.lines(number))), ()),
+        )
+        for place in found.met:
+            for ranks, copy in differing[place].items():
+                if copy.numbers is not None:
+                    self.met[ranks, place] = copy.numbers[1]
+        return found
+
+    def _copies(self, place: int, number: int) -> dict[Ranks, _Copy]:
+        """Those of a tensor; none unless all of them were looked at."""
+        found = {}
+        for ranks in self.wholes[place]:
+            parts = [self.looks[rank].copy(place, number) if rank in self.looks else None for rank in sorted(ranks)]
+            known = [one for one in parts if one is not None]
+            if len(known) < len(parts):
+                return {}
+            each = [one.numbers for one in known if one.numbers is not None]
+            numbers = (np.sum([u for u, _ in each], axis=0), np.sum([w for _, w in each], axis=0))
+            found[ranks] = _Copy(
+                tuple(digest for one in known for digest in one.left),
+                tuple(digest for one in known for digest in one.comes),
+                numbers if len(each) == len(known) else None,
+            )
+        return found
+
+    def _became(
+        self, ranks: Ranks, places: Sequence[int], differing: Mapping[int, Mapping[Ranks, _Copy]]
+    ) -> dict[int, Became]:
+        """What one copy of these tensors is; there are the same copies of all of them."""
+        found = {n: Became("kept", ranks) for n in places if (it := differing[n][ranks]).left == it.comes}
+        known = [n for n in places if n not in found and all(one.numbers for one in differing[n].values())]
+        if known:
+            found |= self._sums(ranks, known, differing)
+        for place in places:
+            its = differing[place]
+            same = [one for one, copy in its.items() if copy.comes == its[ranks].comes]
+            if self.family.tensors[place].elements == 1:  # one number may be bounded, or set, on each rank alike
+                same = []
+            how: How = "evened" if len(same) > 1 else "written"
+            found.setdefault(place, Became(how, frozenset().union(*same) if len(same) > 1 else frozenset()))
+        return found
+
+    def _sums(
+        self, ranks: Ranks, places: Sequence[int], differing: Mapping[int, Mapping[Ranks, _Copy]]
+    ) -> dict[int, Became]:
+        wholes = list(differing[places[0]])
+        had = np.array([[_numbers(differing[n][one])[0] for n in places] for one in wholes])
+        wanted = np.array([_numbers(differing[n][ranks])[1] for n in places])
+        earlier = np.array([self._earlier(ranks, n) for n in places])
+        columns = np.concatenate([had, earlier[None]])
+        limit, equations = self.limit[places], self.equations[places]
+        apart = np.max([least_squares.sizes(one - had[0]) for one in had], axis=0)
+        left = apart > DIFFER * limit * least_squares.sizes(wanted)
+        found: dict[int, Numbers] = {}
+        """By number among the places, by what each copy, and at last what it was itself earlier, is in it."""
+        for unknowns in self._models(wholes):
+            these = np.flatnonzero(left & (equations > len(unknowns) + 1))
+            if not len(these):
+                continue
+            each = np.tensordot(unknowns, np.nan_to_num(columns[:, these], nan=0.0), axes=(1, 0))
+            for at, factors, _ in least_squares.shares(wanted[these], each, limit[these], equations[these]):
+                found[int(these[at])] = factors @ unknowns
+                left[these[at]] = False
+        usual = Counter(tuple(np.round(one, 3)) for one in found.values()).most_common(1)
+        if usual:  # what few numbers cannot tell is treated as most are, if that fits
+            sums = next(one for one in found.values() if tuple(np.round(one, 3)) == usual[0][0])
+            off = least_squares.sizes(np.tensordot(sums, np.nan_to_num(columns), axes=(0, 0)) - wanted)
+            for n in np.flatnonzero(off < limit * least_squares.sizes(wanted)):
+                found.setdefault(int(n), sums)
+        return {places[n]: _mixed(wholes, sums) for n, sums in found.items()}
+
+    def _earlier(self, ranks: Ranks, place: int) -> Numbers:
+        """What a copy was when ranks had last met, or when training began."""
+        if (ranks, place) not in self.met:
+            self.met[ranks, place] = np.sum([self.looks[rank].begun(place) for rank in ranks], axis=0)
+        return self.met[ranks, place]
+
+    def _models(self, wholes: Sequence[Ranks]) -> Iterator[Numbers]:
+        """The unknowns of each model, the smallest first: by what each copy, and what was earlier, is in them."""
+        size = len(wholes)
+        sets = [range(size), *([n for n in range(size) if wholes[n] & group] for group in self.groups)]
+        sets += [[n] for n in range(size)]
+        means = np.zeros((len(sets), size + 1))
+        for row, its in zip(means, sets, strict=True):
+            row[list(its)] = 1.0
+        means = np.unique(means[means.any(axis=1)], axis=0)[::-1]
+        each = np.eye(size, size + 1)
+        each[1:, 0] = -1.0  # differences, as copies are nearly alike
+        before = np.zeros((1, size + 1))
+        before[0, -1] = 1.0
+        yield from (one[None] for one in means)
+        yield each
+        for one in means:
+            yield np.stack([one, before[0] - one / one.sum()])
+        before[0, 0] = -1.0
+        yield np.concatenate([each, before])
+
+
+def _numbers(copy: _Copy) -> tuple[Numbers, Numbers]:
+    return copy.numbers or (np.full(NUMBERS, np.nan), np.full(NUMBERS, np.nan))
+
+
+def _mixed(wholes: Sequence[Ranks], sums: Numbers) -> Became:
+    largest = float(np.abs(sums).max())
+    its = [(ranks, float(one)) for ranks, one in zip(wholes, sums, strict=False) if abs(one) > SMALL * largest]
+    over = frozenset[int]().union(*(ranks for ranks, _ in its))
+    return Became("mixed", over, tuple((min(ranks), share) for ranks, share in its), float(sums[-1]))

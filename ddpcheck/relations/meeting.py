@@ -1,0 +1,206 @@
+"""R2 between steps: what ranks make of each other's parameters reaches all copies, of all tensors, whole.
+
+Ranks that step copies for themselves meet now and then. Then every copy takes what is made of all of them, so does
+every tensor of their optimizer, and the shares of the models in it add up to one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from ddpcheck.facts.logical_tensors import Ranks
+from ddpcheck.facts.mixing import Became, Between, Mixing
+from ddpcheck.vocabulary.model import CallSite
+
+Pattern = Literal["left out", "not taken", "taken by some", "parted", "in groups", "scaled"]
+"""Tensors stay as they were whenever others of their optimizer meet; a mean of all is made, and no copy is written to;
+some ranks go into it and do not take it; what made copies the same leaves them different; ranks that share a dataset
+meet in groups that nothing joins; shares do not add up to one."""
+
+Ground = Literal["dealt", "observed", "done"]
+"""Why it must be whole: one dataset is dealt out to the ranks; copies have begun with the same; or the ranks themselves
+bring them together."""
+
+ENOUGH = 3
+"""Meetings in which it is so, where one or two may be meant."""
+NEARLY = 1e-3
+"""How far apart sums of shares are that are one."""
+
+
+class Deviation(NamedTuple):
+    """What is not whole, in the meetings of one family."""
+
+    mixing: Mixing
+    pattern: Pattern
+    ground: Ground
+    tensors: list[int]
+    """Those that are so."""
+    ranks: Ranks
+    """Those that are so."""
+    windows: list[int]
+    """The steps before which it is so."""
+    line: CallSite | None
+    others: int = 0
+    """How many tensors meet as they should."""
+    sets: Sequence[Ranks] = ()
+    """The groups in which ranks meet."""
+    share: float = 1.0
+    """All shares in one copy together."""
+    before: tuple[Mixing, int] | None = None
+    """Where the same line has made all copies the same, and the step before which it did."""
+
+    @property
+    def names(self) -> list[str]:
+        return list(dict.fromkeys(self.mixing.family.tensors[place].path for place in self.tensors))
+
+
+class Meetings(NamedTuple):
+    """What the comparison of all families gave."""
+
+    windows: set[tuple[int, int]]
+    """Those that are known to begin with the same copies of all, or not to: an optimizer's number, and its step's."""
+    deviations: list[Deviation]
+
+
+def meetings(each: Sequence[Mixing], sizes: Collection[int]) -> Meetings:
+    """Compare what meets with what there is; ``sizes`` are the numbers of ranks that groups have."""
+    found: list[Deviation | None] = []
+    windows: set[tuple[int, int]] = set()
+    for mixing in each:
+        met = [one for one in mixing.between if one.met]
+        windows.update((mixing.optimizer, one.number) for one in met if one.even >= one.by.keys())
+        found.append(_not_taken(mixing))
+        if len(met) >= ENOUGH:
+            found += [_left_out(mixing, met), _taken_by_some(mixing, met), _in_groups(mixing, met)]
+        found += [_scaled(mixing, met, sizes), _parted(mixing, each)]
+    deviations = [one for one in found if one is not None]
+    windows.update(
+        (one.mixing.optimizer, number) for one in deviations if one.ground != "observed" for number in one.windows
+    )
+    return Meetings(windows, deviations)
+
+
+def _deviation(
+    mixing: Mixing, pattern: Pattern, ground: Ground, tensors: Collection[int], windows: Sequence[Between], **more: Any
+) -> Deviation:
+    line = next((line for one in windows for line in one.lines if line is not None), None)
+    ranks = more.pop("ranks", None) or frozenset().union(*windows[0].by[min(tensors)])
+    numbers = list(dict.fromkeys(one.number for one in windows))
+    return Deviation(mixing, pattern, ground, sorted(tensors), ranks, numbers, line, **more)
+
+
+def _not_taken(mixing: Mixing) -> Deviation | None:
+    """Who keeps a mean in another model has made it for that."""
+    every = set(range(len(mixing.family.tensors)))
+    made = [one for one in mixing.between if one.carried >= every]
+    if len(made) < ENOUGH or not mixing.is_dealt or mixing.has_other_models or any(map(mixing.is_written, every)):
+        return None
+    is_kept = all(one.by.keys() >= every and all(map(_are_kept, one.by.values())) for one in made)
+    return _deviation(mixing, "not taken", "dealt", every, made) if is_kept else None
+
+
+def _left_out(mixing: Mixing, met: Sequence[Between]) -> Deviation | None:
+    """Who takes turns leaves out other tensors each time, and means to."""
+    if len({one.met for one in met}) > 1:
+        return None
+    kept = [{place for place, copies in one.by.items() if _are_kept(copies)} for one in met]
+    left = {
+        place
+        for place in set.intersection(*kept) - mixing.exchanged
+        if mixing.are_copies(place) and not mixing.is_written(place)
+    }
+    if all(map(mixing.is_constant, left)):
+        return None
+    return _deviation(mixing, "left out", "dealt" if mixing.is_dealt else "observed", left, met, others=len(met[0].met))
+
+
+def _taken_by_some(mixing: Mixing, met: Sequence[Between]) -> Deviation | None:
+    """Each time the same ranks do not take it: who sends in turn keeps its own now and then."""
+    missing = [{place: ranks for place, copies in one.by.items() if (ranks := _missing(copies))} for one in met]
+    places = set[int].intersection(*map(set, missing))
+    sets = {its[place] for its in missing for place in places}
+    return _deviation(mixing, "taken by some", "done", places, met, ranks=sets.pop()) if len(sets) == 1 else None
+
+
+def _in_groups(mixing: Mixing, met: Sequence[Between]) -> Deviation | None:
+    """Ranks that share a dataset, and exchange nothing else."""
+    places = {place for place in set.intersection(*(set(one.met) for one in met)) if mixing.are_copies(place)}
+    if not mixing.is_dealt or not places:
+        return None
+    reduced = [answer.over for sums in mixing.family.windows for answer in sums.answers]
+    each = [ranks | became.over for one in met for place in places for ranks, became in one.by[place].items()]
+    sets = _joined([*reduced, *each])
+    if len(sets) < 2 or any(sum(bool(its & ranks) for its in sets) > 1 for ranks in mixing.family.between):
+        return None
+    return _deviation(mixing, "in groups", "dealt", places, met, sets=sets)
+
+
+def _scaled(mixing: Mixing, met: Sequence[Between], sizes: Collection[int]) -> Deviation | None:
+    """By a quotient of sizes, whenever they meet."""
+    each = [
+        (one, place, became)
+        for one in met
+        for place, copies in one.by.items()
+        for ranks, became in copies.items()
+        if became.how == "mixed" and became.over - ranks
+    ]
+    windows = list(dict.fromkeys(one.number for one, _, _ in each))
+    if len(windows) < 2:
+        return None
+    share = each[0][2].total
+    quotients = {a / b for a in (1, *sizes) for b in (1, *sizes) if a != b}
+    if not any(all(abs(one.total - wanted) <= NEARLY * wanted for *_, one in each) for wanted in quotients):
+        return None
+    places = {place for _, place, _ in each}
+    return _deviation(
+        mixing, "scaled", "done", places, [one for one, _, _ in each], sets=[each[0][2].over], share=share
+    )
+
+
+def _parted(mixing: Mixing, each: Sequence[Mixing]) -> Deviation | None:
+    """The line shows what it is meant to do: it has done so before, with this optimizer or the one before."""
+    later = [(one, before) for one in mixing.between if (before := _evened(mixing, one, each)) is not None]
+    if not later:
+        return None
+    windows, befores = zip(*later, strict=True)
+    return _deviation(mixing, "parted", "done", windows[0].apart, windows, before=befores[0])
+
+
+def _evened(mixing: Mixing, later: Between, each: Sequence[Mixing]) -> tuple[Mixing, int] | None:
+    """Where its lines have made these tensors the same, if all copies are written to and all apart now."""
+    is_written = later.lines and not any(one.how == "kept" for copies in later.by.values() for one in copies.values())
+    if not is_written or later.apart != later.by.keys():
+        return None
+    before = ((other, one) for other in each for one in other.between if one.lines == later.lines and one.met)
+    for other, one in before:
+        is_earlier = one.number < later.number if other is mixing else other.optimizer < mixing.optimizer
+        if is_earlier and _named(other, one.even) >= _named(mixing, later.apart):
+            return other, one.number
+    return None
+
+
+# --- copies
+
+
+def _are_kept(copies: Mapping[Ranks, Became]) -> bool:
+    return all(one.how == "kept" for one in copies.values())
+
+
+def _missing(copies: Mapping[Ranks, Became]) -> Ranks:
+    """The ranks that go into what all others are then, and keep what they had."""
+    kept = frozenset[int]().union(*(ranks for ranks, one in copies.items() if one.how == "kept"))
+    taken = {(one.over, one.shares) for one in copies.values() if one.how != "kept"}
+    return kept if len(taken) == 1 and taken.pop()[0] >= kept.union(*copies) else frozenset()
+
+
+def _joined(sets: Sequence[Ranks]) -> list[Ranks]:
+    """Sets that have a rank in common, together."""
+    found: list[Ranks] = []
+    for one in sets:
+        found = [*(its for its in found if not its & one), one.union(*(its for its in found if its & one))]
+    return sorted((one for one in found if one), key=min)
+
+
+def _named(mixing: Mixing, places: Collection[int]) -> set[tuple[str, tuple[int, ...]]]:
+    return {(mixing.family.tensors[place].path, mixing.family.tensors[place].shape) for place in places}
