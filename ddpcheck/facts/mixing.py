@@ -2,8 +2,8 @@
 
 What a copy is when a window begins is a sum of what the step before has left on whichever ranks: of itself alone where
 nothing was written, of one set of ranks, with a number for each, or with what it was when ranks last met. The smallest
-sum that fits within rounding is the one that was made. Of a window that was looked at by digests alone, it is known
-who held the same afterwards, and not by which numbers.
+sum that fits within rounding is the one that was made. Of a window that was looked at by digests alone, or some steps
+after the one before, it is known who holds the same now and has not before, and not by which numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence.sketches import NUMBERS
-from ddpcheck.facts import deals, least_squares, logical_tensors, reductions
+from ddpcheck.facts import deals, least_squares, logical_tensors, moments, reductions
 from ddpcheck.facts.logical_tensors import Ranks
 from ddpcheck.facts.reductions import Family
 from ddpcheck.facts.sketches import Numbers
@@ -33,9 +33,10 @@ DIFFER = 30.0
 SMALL = 0.01
 """A share counts as none that is so small."""
 
-How = Literal["kept", "mixed", "evened", "written"]
+How = Literal["kept", "mixed", "evened", "written", "passed"]
 """It is what the step before has left; a sum of what ranks had, by known numbers; the same as on ranks from which it
-had differed, by numbers that are not known; written to, and nobody knows how."""
+had differed, by numbers that are not known; written to, and nobody knows how; still another one than on all other
+ranks, after steps that nobody has looked at."""
 
 
 class Became(NamedTuple):
@@ -60,6 +61,8 @@ class Between(NamedTuple):
 
     number: int
     """The later step."""
+    is_next: bool
+    """The earlier one is the step right before, of this optimizer or the one that ranks have had before."""
     by: Mapping[int, Mapping[Ranks, Became]]
     """By tensor and stepping ranks: of tensors whose copies differed when the earlier step had ended."""
     even: frozenset[int]
@@ -240,6 +243,7 @@ class _Copy(NamedTuple):
 
     left: tuple[bytes, ...]
     comes: tuple[bytes, ...]
+    is_next: bool
     numbers: tuple[Numbers, Numbers] | None
     """Sketches of both, where they are known."""
 
@@ -253,9 +257,23 @@ class _Looks:
         self.windows = {sums.number: sums.ranks[rank.rank] for sums in family.windows if rank.rank in sums.ranks}
         self.entered = {one.number: one for one in rank.of(ev.AfterExchange) if one.optimizer == number}
         self.ended = {one.number: one for one in rank.of(ev.Step) if one.optimizer == number and one.whole}
-        looked = {n for n, one in self.windows.items() if n - 1 in self.windows and self.windows[n - 1].after}
+        self.before = dict(self._before())
         self.exchanged = [one for one in rank.of(ev.Exchanged) if one.optimizer == number]
-        self.numbers = looked | {n for n, one in self.entered.items() if n - 1 in self.ended}
+        self.numbers = self.before.keys() | {n for n, one in self.entered.items() if n - 1 in self.ended}
+
+    def _before(self) -> Iterator[tuple[int, tuple[moments.Window, bool]]]:
+        """By step, the window before it that was looked at, of any optimizer, and whether that was right before."""
+        every = sorted((one for its in moments.windows(self.rank).values() for one in its), key=lambda one: one.step.n)
+        last: dict[int | None, int] = {one.optimizer: one.number for one in self.rank.of(ev.Step)}
+        for number, window in self.windows.items():
+            earlier = [one for one in every if one.step.n < window.step.n and one.places.keys() & window.places.keys()]
+            if earlier:
+                one = earlier[-1]
+                is_own = one.optimizer == window.optimizer
+                yield (
+                    number,
+                    (one, number == one.number + 1 if is_own else not number and one.number == last[one.optimizer]),
+                )
 
     def begun(self, place: int) -> Numbers:
         """The sketch of what it had of a tensor at first."""
@@ -266,15 +284,17 @@ class _Looks:
 
     def copy(self, place: int, number: int) -> _Copy | None:
         """What it has of a tensor; None where that was not looked at."""
-        looked = self._by_moments(place, number)
-        if looked is not None and looked.left != looked.comes:
-            return looked
-        return self._by_digests(place, number) or looked
+        looked, later = self._by_moments(place, number), self._by_digests(place, number)
+        if looked is None or not looked.is_next:
+            return later or looked
+        is_kept = looked.left == looked.comes
+        return later if is_kept and later is not None and later.left != later.comes else looked
 
     def _by_moments(self, place: int, number: int) -> _Copy | None:
-        if number not in self.windows or number - 1 not in self.windows:
+        if number not in self.before:
             return None
-        left, comes = self.windows[number - 1].after, self.windows[number].before
+        before, is_next = self.before[number]
+        left, comes = before.after, self.windows[number].before
         pieces = [one.piece for one in self.tensors[place].held[self.rank.rank].stepped]
         pieces = [one for one in pieces if one in left and one in comes]
         each = [(left[one], comes[one]) for one in pieces]
@@ -283,6 +303,7 @@ class _Looks:
         return _Copy(
             tuple(one.digest for one, _ in each),
             tuple(one.digest for _, one in each),
+            is_next,
             (np.sum([one.sketch for one, _ in each], axis=0), np.sum([one.sketch for _, one in each], axis=0)),
         )
 
@@ -292,7 +313,7 @@ class _Looks:
         own = [at for at, tensor in self.own.items() if tensor == place]
         left = tuple(step_alignment.at(self.ended[number - 1].parameters, at) for at in own)
         comes = tuple(step_alignment.at(self.entered[number].values, at) for at in own)
-        return None if {b"", ev.UNSEEN, ev.ABSENT}.intersection(left + comes) else _Copy(left, comes, None)
+        return None if {b"", ev.UNSEEN, ev.ABSENT}.intersection(left + comes) else _Copy(left, comes, True, None)
 
     def lines(self, number: int) -> tuple[CallSite | None, ...]:
         """Where it exchanged tensors of some size before a step."""
@@ -336,6 +357,7 @@ class _Solver:
                     by[place][ranks] = became
         found = Between(
             number,
+            all(one.is_next for its in differing.values() for one in its.values()),
             by,
             frozenset(n for n, its in comes.items() if len(set(its)) == 1),
             frozenset(n for n, its in comes.items() if len(set(its)) == len(its)),
@@ -361,6 +383,7 @@ class _Solver:
             found[ranks] = _Copy(
                 tuple(digest for one in known for digest in one.left),
                 tuple(digest for one in known for digest in one.comes),
+                all(one.is_next for one in known),
                 numbers if len(each) == len(known) else None,
             )
         return found
@@ -370,7 +393,12 @@ class _Solver:
     ) -> dict[int, Became]:
         """What one copy of these tensors is; there are the same copies of all of them."""
         found = {n: Became("kept", ranks) for n in places if (it := differing[n][ranks]).left == it.comes}
-        known = [n for n in places if n not in found and all(one.numbers for one in differing[n].values())]
+        passed = {n for n in places if not all(one.is_next for one in differing[n].values())}
+        known = [
+            n
+            for n in places
+            if n not in found and n not in passed and all(one.numbers for one in differing[n].values())
+        ]
         if known:
             found |= self._sums(ranks, known, differing)
         for place in places:
@@ -378,7 +406,7 @@ class _Solver:
             same = [one for one, copy in its.items() if copy.comes == its[ranks].comes]
             if self.family.tensors[place].elements == 1:  # one number may be bounded, or set, on each rank alike
                 same = []
-            how: How = "evened" if len(same) > 1 else "written"
+            how: How = "evened" if len(same) > 1 else "passed" if place in passed else "written"
             found.setdefault(place, Became(how, frozenset().union(*same) if len(same) > 1 else frozenset()))
         return found
 

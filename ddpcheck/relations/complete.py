@@ -143,7 +143,8 @@ def _of_ranks(mixing: Mixing, place: int, seen: _Seen, compared: set[tuple[int, 
             continue
         known = [one for one in known if holders <= one[0].ranks.keys()]  # else a contribution is not on record
         broken = [one for one in known if (one[1].without & holders) - ranks]
-        compared |= {(family.optimizers[min(ranks)], one[0].number) for one in known if one not in broken}
+        whole = (sums for sums, answer in known if not _contributing(sums, holders - answer.over, place))
+        compared |= {(family.optimizers[min(ranks)], sums.number) for sums in whole}
         if known:
             each.append(_Copy(ranks, holders, kind, known, broken))
     first = next((one for one in each if one.broken), None)
@@ -183,6 +184,11 @@ def _of_ranks(mixing: Mixing, place: int, seen: _Seen, compared: set[tuple[int, 
         family.line(min(first.ranks), sums.number),
         cause,
     )
+
+
+def _contributing(sums: Sums, ranks: Ranks, place: int) -> bool:
+    """Whether some of these have contributed anything but zeros to a tensor."""
+    return any(sums.contributed(frozenset({rank}))[place].any() for rank in ranks)
 
 
 def _ground(family: Family, place: int, kind: Kind, sets: Sequence[Ranks]) -> Ground:

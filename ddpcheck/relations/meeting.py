@@ -68,11 +68,12 @@ def meetings(each: Sequence[Mixing], sizes: Collection[int]) -> Meetings:
     found: list[Deviation | None] = []
     windows: set[tuple[int, int]] = set()
     for mixing in each:
-        met = [one for one in mixing.between if one.met]
-        windows.update((mixing.optimizer, one.number) for one in met if one.even >= one.by.keys())
+        every = [one for one in mixing.between if one.met]
+        met = [one for one in every if one.is_next]
+        windows.update((mixing.optimizer, one.number) for one in every if one.even >= one.by.keys())
         found.append(_not_taken(mixing))
         if len(met) >= ENOUGH:
-            found += [_left_out(mixing, met), _taken_by_some(mixing, met), _in_groups(mixing, met)]
+            found += [_left_out(mixing, met), _taken_by_some(mixing, met), _in_groups(mixing, every)]
         found += [_scaled(mixing, met, sizes), _parted(mixing, each)]
     deviations = [one for one in found if one is not None]
     windows.update(
@@ -169,7 +170,11 @@ def _parted(mixing: Mixing, each: Sequence[Mixing]) -> Deviation | None:
 
 def _evened(mixing: Mixing, later: Between, each: Sequence[Mixing]) -> tuple[Mixing, int] | None:
     """Where its lines have made these tensors the same, if all copies are written to and all apart now."""
-    is_written = later.lines and not any(one.how == "kept" for copies in later.by.values() for one in copies.values())
+    is_written = (
+        later.is_next
+        and later.lines
+        and not any(one.how == "kept" for copies in later.by.values() for one in copies.values())
+    )
     if not is_written or later.apart != later.by.keys():
         return None
     before = ((other, one) for other in each for one in other.between if one.lines == later.lines and one.met)

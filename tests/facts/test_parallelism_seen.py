@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.parameter_sync.run import judge
 from ddpcheck.facts import parallelism_seen
+from tests.facts.meeting import kept, mean, met
 from tests.judging import own_reductions
+from tests.judging.own_reductions import carried
 from tests.judging.sharded_models import layout, mesh, optimizer, stepped
-from tests.judging.written import exchanged, transfers, world, wrapped
+from tests.judging.written import call, exchanged, transfers, world, wrapped
 
 
 def test_what_stages_do_not_share_is_counted_for_each_rank():
@@ -80,3 +83,64 @@ def test_what_makes_plain_tensors_of_parameters_is_named():
     ranks = [[tp, wrapped(4), own_reductions.optimizer(wrapper=0), own_reductions.stepped("gh")] for _ in range(2)]
     told = parallelism_seen.paragraph(world(*ranks))
     assert "tensor parallelism over 2 ranks" in told
+
+
+def test_who_owns_what_is_told():
+    """Optimizers that have other parameters on each rank; torch's own that deals out what it was given."""
+    ranks = [
+        [wrapped(1), own_reductions.optimizer(names=names, wrapper=0), own_reductions.stepped("gh")]
+        for names in ("ab", "cd")
+    ]
+    assert "4 parameters dealt out over 2 ranks" in parallelism_seen.paragraph(world(*ranks))
+    (reason,) = {judge(world(*ranks)).skipped_because}
+    assert reason == "ddpcheck saw the optimizer of each rank step other parameters"
+    zero = [
+        wrapped(1),
+        own_reductions.optimizer(wrapper=0, kind="ZeroRedundancyOptimizer", sharded=True),
+        own_reductions.stepped("gh"),
+    ]
+    assert "2 parameters stepped by one rank each (ZeroRedundancyOptimizer)" in parallelism_seen.paragraph(
+        world(zero, zero)
+    )
+    hooked = [wrapped(1), own_reductions.optimizer(wrapper=0, apart=True), own_reductions.stepped("gh")]
+    assert "leaves each rank its own gradients" in parallelism_seen.paragraph(world(hooked, hooked))
+
+
+def test_stages_by_hand_are_told_of_and_not_understood():
+    """Tensors that are sent, and are nobody's parameters as far as was seen."""
+    sends = [
+        call(0, 5, op="send", peer=1),
+        own_reductions.optimizer(),
+        own_reductions.stepped("gh"),
+        transfers(others=3),
+    ]
+    other = [
+        call(0, 5, op="send", peer=0),
+        own_reductions.optimizer(),
+        own_reductions.stepped("ij"),
+        transfers(others=3),
+    ]
+    told = parallelism_seen.paragraph(world(sends, other))
+    assert told.startswith("nothing: ")
+    assert "from rank to rank (0 to 1 and 1 to 0)" in told or "from rank to rank (0 to 1, 1 to 0)" in told
+    gossip = [[*one[:-1], transfers(of_models=3)] for one in (sends, other)]
+    assert "from rank to rank" not in parallelism_seen.paragraph(world(*gossip))
+
+
+def test_tensors_made_plain_for_a_wrapper():
+    """No optimizer steps a DTensor, and the model is split all the same."""
+    split = ev.Parallelised, {"how": "parallelize_module", "site": 3, "ranks": (0, 1)}
+    ranks = [[split, wrapped(1), own_reductions.optimizer(wrapper=0), own_reductions.stepped("gh")] for _ in range(2)]
+    assert "tensor parallelism over 2 ranks" in parallelism_seen.paragraph(world(*ranks))
+
+
+def test_parameters_that_meet_now_and_then():
+    """Each rank steps its own; of an average that nobody takes it is not said that they are made the same."""
+    assert "1 parameter that each rank steps for itself, brought together" in parallelism_seen.paragraph(
+        met({"a.w": mean, "b.w": kept})
+    )
+    made = [carried(0, "parameter", flat=True)]
+    kept_apart = met({"a.w": kept}, exchanges=lambda _: [exchanged(n, *(made if n % 2 == 0 else ())) for n in range(9)])
+    told = parallelism_seen.paragraph(kept_apart)
+    assert "made the same" not in told
+    assert "1 parameter exchanged by the program itself" in told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,11 @@ Stepped = Callable[[int, str, Contributed, Vector | None], Vector | None]
 """What a rank steps on: its number, the tensor, the contributions, and what it stepped on before; None of nothing."""
 
 STEP_LINE = 9
+
+
+def word(vector: Vector) -> str:
+    """A word for what a tensor holds: equal ones have one."""
+    return hashlib.sha1(vector.tobytes()).hexdigest()[:8]
 
 
 def own(rank: int, _: str, of: Contributed, __: Vector | None) -> Vector:
@@ -65,6 +71,7 @@ def trained(
     looked: Callable[[int, int], bool] = lambda _, __: True,
     usage: Callable[[int], Sequence[ev.Usage]] = lambda _: (),
     within: Callable[[int], Sequence[tuple[str, str, int | None]]] = lambda _: (),
+    copies: Callable[[int, int, str], tuple[Vector, Vector]] | None = None,
 ) -> World:
     """Ranks that train tensors of these names for some steps.
 
@@ -73,6 +80,7 @@ def trained(
     ``values``: by rank and step, the name of a module, and what it has read and made. ``sites``: the lines of the
     backward() calls. ``looked``: by rank and step, whether the rank has looked at it. ``usage``:
     by rank, what its steps say of wrappers. ``within``: by rank, what it exchanges in each backward(), before all else.
+    ``copies``: by rank, step and tensor, what it holds when the window begins, and what the step leaves.
     """
     draw = np.random.default_rng(3)
     drawn = {
@@ -97,6 +105,13 @@ def trained(
             for n, name in enumerate(stepped)
         ]  # fmt: skip
         numbers = {name: n for n, name in enumerate(stepped)}
+
+        def written(rank: int, number: int) -> list[int]:
+            if copies is None:
+                return [0] if moved else []
+            each = {name: (copies(rank, number - 1, name)[1], copies(rank, number, name)[0]) for name in mine}  # noqa: B023
+            return [at[name] for name, (left, comes) in each.items() if word(left) != word(comes)]  # noqa: B023
+
         each = [held(name, began(rank, name), filled=name in filled, layout=layout(rank)) for name in stepped]
         made: list[Made] = [
             *more(rank),
@@ -128,10 +143,17 @@ def trained(
             ends = {
                 name: began(rank, name)[:3] + (f"{number + 1}.{rank}" if parts else str(number + 1)) for name in mine
             }
+            first = {name: np.ones(NUMBERS) for name in stepped}
+            last = {name: np.ones(NUMBERS) for name in mine}
+            if copies is not None:
+                first = {name: copies(rank, number, name)[0] for name in stepped}
+                last = {name: copies(rank, number, name)[1] for name in mine}
+                words, ends = ({name: word(one) for name, one in its.items()} for its in (first, last))
+            left = b"".join(digest(ends[name]) for name in mine)
             if not looked(rank, number):
-                made.append(step(STEP_LINE, number=number, rates=[0.1]))
+                made.append(step(STEP_LINE, number=number, rates=[0.1], parameters=left))
                 continue
-            made.append(noted("W", number, {name: np.ones(NUMBERS) for name in stepped}, words))
+            made.append(noted("W", number, first, words))
             made += [
                 (ev.ModuleValues, {"model": 0, "backward": number * calls + 1, "places": [0], "modules": [name],
                                    "read": digest(read), "made": digest(put)})
@@ -156,9 +178,9 @@ def trained(
                 if (found := gradients[name]) is not None:
                     before[rank, name] = found
             made.append(noted("G", number, gradients, dict.fromkeys(mine, f"g{number}.{rank}")))
-            made.append(noted("U", number, {name: np.ones(NUMBERS) for name in mine}, ends))
-            made.append(step(STEP_LINE, number=number, rates=[0.1], usage=[*usage(rank)]))
+            made.append(noted("U", number, last, ends))
+            made.append(step(STEP_LINE, number=number, rates=[0.1], usage=[*usage(rank)], parameters=left))
             if number:
-                made.append((ev.MovedBetween, {"optimizer": 0, "number": number, "moved": [0] if moved else []}))
+                made.append((ev.MovedBetween, {"optimizer": 0, "number": number, "moved": written(rank, number)}))
         records.append([*made, *after(rank)])
     return world(*records)

@@ -10,7 +10,7 @@ import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence.sketches import NUMBERS
-from ddpcheck.facts import reductions
+from ddpcheck.facts import mixing
 from ddpcheck.judging.world import World
 from ddpcheck.relations.complete import Completeness, Deviation, completeness
 from tests.facts.trained import Contributed, Stepped, Vector, among, mean, own, trained
@@ -18,8 +18,8 @@ from tests.judging.written import Made, call
 
 
 def complete(given: World) -> Completeness:
-    (family,) = reductions.of(given)
-    return completeness(family)
+    (found,) = mixing.of(given)
+    return completeness(found)
 
 
 def deviation(stepped: Mapping[str, Stepped], **more: Any) -> Deviation:

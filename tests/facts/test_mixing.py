@@ -1,0 +1,169 @@
+"""What copies become between two steps, from evidence that is written by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ddpcheck.facts import mixing
+from ddpcheck.facts.mixing import Became, Mixing
+from tests.facts.meeting import Left, Meets, kept, mean, met, over
+from tests.facts.trained import Vector
+from tests.judging.own_reductions import carried
+from tests.judging.written import call, exchanged
+
+
+def of(meets: dict[str, Meets], **more: Any) -> Mixing:
+    (found,) = mixing.of(met(meets, **more))
+    return found
+
+
+def became(meets: Meets, rank: int = 0, **more: Any) -> Became:
+    """What a rank's copy is before step 2."""
+    found = of({"a.w": meets}, **more)
+    (between,) = (one for one in found.between if one.number == 2)
+    return between.by[0][frozenset({rank})]
+
+
+def shares(one: Became) -> dict[int, float]:
+    return {rank: round(share, 4) for rank, share in one.shares}
+
+
+def mixed(*given: float, earlier: float = 0.0) -> Meets:
+    """By what each rank's is in it, and what the copy was itself when ranks last met."""
+
+    def meets(_: int, __: str, left: Left, before: Vector) -> Vector:
+        found: Vector = sum((share * left[one] for one, share in enumerate(given)), earlier * before)
+        return found
+
+    return meets
+
+
+def test_copies_that_nothing_writes_to():
+    found = of({"a.w": kept})
+    assert {one.how for between in found.between for its in between.by.values() for one in its.values()} == {"kept"}
+    assert not any(between.met or between.even for between in found.between)
+    assert not found.may_meet(0)
+
+
+def test_a_mean_of_all():
+    found = of({"a.w": mean, "b.w": mean}, ranks=3)
+    assert [one.number for one in found.between if one.met] == [2, 4, 6, 8]
+    one = next(one for one in found.between if one.met)
+    assert one.met == one.even == {0, 1}
+    assert [line.line for line in one.lines if line is not None] == [20]
+    assert all(its.over == {0, 1, 2} and shares(its) == dict.fromkeys(range(3), 0.3333) for its in one.by[0].values())
+    assert found.may_meet(0)
+
+
+@pytest.mark.parametrize(("meets", "given", "earlier"), [
+    (mixed(0.25, 0.75), {0: 0.25, 1: 0.75}, 0.0),
+    (mixed(0.0, 1.0), {1: 1.0}, 0.0),
+    (mixed(0.35, 0.35, earlier=0.3), {0: 0.35, 1: 0.35}, 0.3),
+    (mixed(0.5, 0.2, earlier=0.3), {0: 0.5, 1: 0.2}, 0.3),
+    (mixed(1.0, 1.0), {0: 1.0, 1: 1.0}, 0.0),
+], ids=["weighted", "copied", "towards-an-anchor", "weighted-with-anchor", "sum"])  # fmt: skip
+def test_by_which_numbers(meets, given, earlier):
+    one = became(meets)
+    assert (one.how, shares(one)) == ("mixed", given)
+    assert one.earlier == pytest.approx(earlier, abs=1e-4)
+    assert one.total == pytest.approx(sum(given.values()) + earlier)
+
+
+def test_a_factor_of_its_own_is_no_meeting():
+    found = of({"a.w": lambda rank, _, left, __: left[rank] * 0.9})
+    assert not any(one.met for one in found.between)
+    assert found.is_written(0)
+
+
+def test_neighbours():
+    """In a ring of four each takes a third of its own and of both others."""
+    ring = over((0, 1), (2, 3))
+    assert shares(became(ring, ranks=4)) == {0: 0.5, 1: 0.5}
+    found = of({"a.w": ring}, ranks=4)
+    one = next(one for one in found.between if one.met)
+    assert not one.even | one.apart
+
+
+def test_what_no_sum_explains():
+    """The same afterwards on those that had differed, or written to."""
+
+    def noise(_: int, name: str, left: Left, __: Vector) -> Vector:
+        return np.sign(sum(left.values())) * 3
+
+    def own_noise(rank: int, name: str, left: Left, __: Vector) -> Vector:
+        return np.sign(left[rank]) * (3 + rank)
+
+    assert became(noise)[:2] == ("evened", {0, 1})
+    assert became(own_noise)[:2] == ("written", frozenset())
+    assert of({"a.w": own_noise}).may_meet(0)
+
+
+def test_one_number_may_be_bounded_on_each_rank_alike():
+    found = of({"a.w": lambda _, __, left, ___: np.minimum(next(iter(left.values())), -50.0) * 0 - 50.0}, elements=1)
+    assert not any(one.met for one in found.between)
+
+
+def test_few_numbers_are_treated_as_most_are():
+    """A tensor of one element fits in many ways; those beside it say which it is."""
+    found = of({"a.w": mixed(0.25, 0.75), "b.w": mixed(0.25, 0.75)}, elements=64)
+    assert {shares(one)[1] for between in found.between if between.met for one in between.by[1].values()} == {0.75}
+
+
+def test_of_digests_alone():
+    """Steps that nobody has looked at, but for the exchange before them."""
+    found = of({"a.w": mean, "b.w": kept}, sketched=3)
+    later = [one for one in found.between if one.number > 3]
+    assert [one.number for one in later] == [4, 6, 8]
+    assert all(one.met == one.even == {0} and one.apart == {1} for one in later)
+    assert later[0].by[0][frozenset({0})] == Became("evened", frozenset({0, 1}))
+
+
+def test_what_is_not_looked_at_may_have_met():
+    found = of({"a.w": kept}, sketched=1)
+    assert found.may_meet(0)
+
+
+def test_copies_that_are_the_same_tell_nothing():
+    assert of({"a.w": mean}, every=1).between[0].number == 1
+    quiet = of({"a.w": lambda rank, _, left, __: left[0]}, every=1, steps=1)
+    assert not quiet.between
+
+
+def test_collectives_that_make_the_same_of_them():
+    def before(_: int) -> list[Any]:
+        return [exchanged(number, *([carried(0, "parameter")] if number % 2 == 0 else ())) for number in range(1, 9)]
+
+    found = of({"a.w": kept}, exchanges=before)
+    assert [one.number for one in found.between if one.carried] == [2, 4, 6, 8]
+
+
+def test_what_has_the_shape_of_something_that_was_sent():
+    """Of which there is one: a table that is averaged seldom."""
+
+    def sent(_: int) -> list[Any]:
+        return [call(0, 5, op="all_reduce", detail="float32[64], SUM")]
+
+    assert of({"a.w": kept}, more=sent).exchanged == {0}
+    assert not of({"a.w": kept, "b.w": kept}, more=sent).exchanged
+
+
+def test_the_ledger_by_places_of_an_optimizer():
+    world = met({"a.w": mean, "b.w": kept})
+    assert mixing.brought_together(world, 0, 0) == {0}
+    assert mixing.written_between(world, 0, 0) == {0}
+    assert mixing.is_trained_apart(world)
+    assert not mixing.is_trained_apart(met({"a.w": kept}))
+
+
+def test_other_types_round_otherwise():
+    """In bfloat16 nothing can be told of copies that are nearly alike."""
+
+    def rough(_: int, __: str, left: Left, ___: Vector) -> Vector:
+        found: Vector = np.mean(list(left.values()), axis=0) * 1.001
+        return found
+
+    assert became(rough, piece={"dtype": "bfloat16"}).how == "evened"
+    assert shares(became(rough)) == {0: 0.5005, 1: 0.5005}
