@@ -1,0 +1,185 @@
+"""What is not whole when copies meet, from evidence that is written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ddpcheck.facts import mixing
+from ddpcheck.relations.meeting import Deviation, Meetings, meetings
+from tests.facts.meeting import Left, Meets, kept, mean, met, over
+from tests.facts.trained import Vector
+from tests.judging.loaded import loader, through
+from tests.judging.own_reductions import carried
+from tests.judging.sharded_models import held, model
+from tests.judging.written import Made, call, exchanged
+
+
+def of(meets: dict[str, Meets], sizes: Callable[[int], set[int]] = lambda _: set(), **more: Any) -> Meetings:
+    ranks = more.get("ranks", 2)
+    return meetings(mixing.of(met(meets, **more)), {2, ranks, *sizes(ranks)})
+
+
+def deviation(meets: dict[str, Meets], **more: Any) -> Deviation:
+    (found,) = of(meets, **more).deviations
+    return found
+
+
+def dealt(rank: int) -> list[Made]:
+    """Its share of one dataset."""
+    return [loader(rank=rank), *through([rank, rank + 2, rank + 4, rank + 6])]
+
+
+def test_means_of_all():
+    found = of({"a.w": mean, "b.w": mean}, ranks=3)
+    assert not found.deviations
+    assert found.windows == {(0, 2), (0, 4), (0, 6), (0, 8)}
+
+
+def test_nothing_that_meets():
+    assert of({"a.w": kept}) == Meetings(set(), [])
+
+
+# --- tensors
+
+
+def test_a_tensor_that_is_left_out():
+    one = deviation({"a.w": mean, "b.w": kept})
+    assert (one.pattern, one.ground, one.names, one.others, one.windows) == (
+        "left out",
+        "observed",
+        ["b.w"],
+        1,
+        [2, 4, 6, 8],
+    )
+    assert one.line is not None
+    assert one.line.line == 20
+    assert not of({"a.w": mean, "b.w": kept}).windows  # nobody knows
+
+
+@pytest.mark.parametrize("more", [
+    {"began": lambda rank, name: f"{name}{rank}" if name == "b.w" else name},
+    {"filled": ["b.w"]},
+    {"steps": 5},
+    {"sketched": 1},
+    {"times": lambda turn, name, meets: mean if turn == 4 else meets},
+    {"times": lambda turn, name, meets: kept if (turn == 2) == (name == "a.w") else mean},
+], ids=["began-apart", "constant", "twice", "not-looked-at", "seldom", "in-turn"])  # fmt: skip
+def test_what_may_be_left_out(more):
+    assert not of({"a.w": mean, "b.w": kept}, **more).deviations
+
+
+def test_one_dataset_is_ground_for_a_warning():
+    assert deviation({"a.w": mean, "b.w": kept}, more=dealt).ground == "dealt"
+
+
+# --- ranks
+
+
+def taken_by(*ranks: int) -> Meets:
+    def meets(rank: int, _: str, left: Left, __: Vector) -> Vector:
+        found: Vector = np.mean(list(left.values()), axis=0)
+        return found if rank in ranks else left[rank]
+
+    return meets
+
+
+def test_a_mean_that_one_rank_does_not_take():
+    one = deviation({"a.w": taken_by(0, 1)}, ranks=3)
+    assert (one.pattern, one.ground, one.ranks, one.windows) == ("taken by some", "done", {2}, [2, 4, 6, 8])
+
+
+def test_who_keeps_its_own_in_turn():
+    """Or is not in it: as one that others copy."""
+    assert not of({"a.w": taken_by(0, 1)}, ranks=3, times=lambda turn, _, __: taken_by(0, turn % 3)).deviations
+    assert not of({"a.w": lambda rank, _, left, __: left[0]}, ranks=3).deviations
+    assert not of(
+        {"a.w": lambda rank, _, left, __: (left[0] + left[1]) / 2 if rank < 2 else left[2]}, ranks=3
+    ).deviations
+
+
+def test_groups_that_nothing_joins():
+    """Among ranks that share a dataset, and exchange nothing but within their groups."""
+    pairs: dict[str, Meets] = {"a.w": over((0, 1), (2, 3)), "b.w": over((0, 1), (2, 3))}
+    one = deviation(pairs, ranks=4, more=shared)
+    assert (one.pattern, one.names, one.sets) == ("in groups", ["a.w", "b.w"], [{0, 1}, {2, 3}])
+    assert not of(pairs, ranks=4).deviations
+
+
+@pytest.mark.parametrize("more", [
+    {"times": lambda turn, _, meets: mean if turn == 3 else meets},
+    {"exchanges": lambda _: [call(0, 5, op="all_reduce", detail="float32[1000], SUM")]},
+], ids=["joined-once", "exchanges-something-else"])  # fmt: skip
+def test_groups_that_something_may_join(more):
+    assert not of({"a.w": over((0, 1), (2, 3))}, ranks=4, more=shared, **more).deviations
+
+
+def shared(rank: int) -> list[Made]:
+    return [loader(rank=rank, replicas=4), *through([rank, rank + 4, rank + 8, rank + 12])]
+
+
+def made_for_nothing(_: int) -> list[Made]:
+    """A collective over a parameter before every second step."""
+    return [exchanged(number, *([carried(0, "parameter")] if number % 2 == 0 else ())) for number in range(9)]
+
+
+def test_a_mean_that_nobody_takes():
+    one = deviation({"a.w": kept}, more=dealt, exchanges=made_for_nothing)
+    assert (one.pattern, one.ground, one.ranks, one.windows) == ("not taken", "dealt", {0, 1}, [2, 4, 6, 8])
+
+
+@pytest.mark.parametrize(("meets", "more"), [
+    ({"a.w": kept}, {}),
+    ({"a.w": kept, "b.w": kept}, {"more": dealt}),
+    ({"a.w": kept}, {"more": dealt, "steps": 5}),
+    ({"a.w": kept}, {"more": dealt, "times": lambda turn, _, meets: mean if turn == 3 else meets}),
+    ({"a.w": kept}, {"more": lambda rank: [*dealt(rank), model(2, held("a.w"), model=1)]}),
+], ids=["no-shared-dataset", "in-part", "twice", "taken-once", "for-another-model"])  # fmt: skip
+def test_a_mean_that_may_be_for_something_else(meets, more):
+    assert not of(meets, exchanges=made_for_nothing, **more).deviations
+
+
+# --- shares
+
+
+@pytest.mark.parametrize(("factor", "is_told"), [(2.0, True), (0.5, True), (1.0, False), (0.9, False)])
+def test_shares_that_do_not_add_up_to_one(factor, is_told):
+    """By a size; what a program multiplies models by may be meant."""
+
+    def scaled(_: int, __: str, left: Left, ___: Vector) -> Vector:
+        found: Vector = np.mean(list(left.values()), axis=0) * factor
+        return found
+
+    found = [one for one in of({"a.w": scaled, "b.w": scaled}).deviations if one.pattern == "scaled"]
+    assert [round(one.share, 4) for one in found] == ([factor] if is_told else [])
+
+
+def test_a_move_towards_what_was_before():
+    """As an outer optimizer takes: shares of now and of then add up to one."""
+
+    def moved(_: int, __: str, left: Left, before: Vector) -> Vector:
+        found: Vector = before + 0.7 * (np.mean(list(left.values()), axis=0) - before)
+        return found
+
+    assert not of({"a.w": moved, "b.w": moved}).deviations
+
+
+# --- lines
+
+
+def test_what_made_copies_the_same_and_does_not_any_more():
+    def own_base(rank: int, _: str, left: Left, __: Vector) -> Vector:
+        found: Vector = np.mean(list(left.values()), axis=0) + left[rank] * 0.5
+        return found
+
+    def late(turn: int, _: str, meets: Meets) -> Meets:
+        return own_base if turn > 2 else meets
+
+    one = next(one for one in of({"a.w": mean}, times=late).deviations if one.pattern == "parted")
+    assert (one.windows, one.before is not None and one.before[1]) == ([6, 8], 2)
+    assert not [one for one in of({"a.w": own_base}).deviations if one.pattern == "parted"]
+    other_line = of({"a.w": mean}, times=late, line=lambda number: 20 if number < 5 else 30).deviations
+    assert not [one for one in other_line if one.pattern == "parted"]
