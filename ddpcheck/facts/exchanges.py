@@ -100,6 +100,11 @@ def _calls(world: World, begun: dict[int, float] | None = None) -> set[tuple[Ran
     return found
 
 
+def is_of_tensors(call: ev.Call) -> bool:
+    """Whether a call is one of the program's own over more than a few numbers."""
+    return call.op not in _EMPTY and not call.op.startswith("ddp-") and not _is_small(call.op, call.detail)
+
+
 def _is_small(op: str, detail: str) -> bool:
     """Whether it is over a few numbers, as far as its tensor's shape shows."""
     if "scatter" in op:  # what it shows is a part

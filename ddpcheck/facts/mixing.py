@@ -16,7 +16,7 @@ import numpy as np
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence.sketches import NUMBERS
-from ddpcheck.facts import deals, least_squares, logical_tensors, moments, reductions
+from ddpcheck.facts import deals, exchanges, least_squares, logical_tensors, moments, reductions
 from ddpcheck.facts.logical_tensors import Ranks
 from ddpcheck.facts.reductions import Family
 from ddpcheck.facts.sketches import Numbers
@@ -134,7 +134,8 @@ class Mixing(NamedTuple):
 def of(world: World) -> list[Mixing]:
     """What is known of each family of optimizers."""
     groups = {frozenset(happens_before.members(one.group, world.world_size)) for _, one in world.of(ev.Call)}
-    return [_mixing(world, family, sorted(groups, key=sorted)) for family in reductions.of(world)]
+    families = reductions.of(world)
+    return [_mixing(world, one, families[:n], sorted(groups, key=sorted)) for n, one in enumerate(families)]
 
 
 @once_per_world
@@ -201,10 +202,11 @@ def _own(family: Family) -> dict[int, dict[int, int]]:
     return found
 
 
-def _mixing(world: World, family: Family, groups: Sequence[Ranks]) -> Mixing:
+def _mixing(world: World, family: Family, earlier: Sequence[Family], groups: Sequence[Ranks]) -> Mixing:
     own = _own(family)
     ranks = {rank.rank: rank for rank in world if rank.rank in own}
-    looks = {number: _Looks(ranks[number], family, own[number]) for number in ranks}
+    of = _looked(family, earlier, list(ranks.values()))
+    looks = {number: _Looks(ranks[number], family, own[number], of) for number in ranks}
     solver = _Solver(family, groups, looks)
     numbers = set.intersection(*(one.numbers for one in looks.values())) if looks else set[int]()
     between = [one for number in sorted(numbers) if (one := solver.between(number)) is not None]
@@ -216,6 +218,48 @@ def _mixing(world: World, family: Family, groups: Sequence[Ranks]) -> Mixing:
         deals.dealt(world) is not None,
         any(_several_models(ranks[number], family) for number in ranks),
     )
+
+
+class Looked(NamedTuple):
+    """What all ranks of a family have looked at."""
+
+    windows: set[int]
+    ended: set[int]
+    """The steps after which all elements were looked at."""
+    before: Mapping[int, moments.Window]
+    """By rank, the last window of the optimizer that it had before for these tensors."""
+    is_last: bool
+    """These are the last ones that those have made, and not the last that all ranks have looked at."""
+
+
+def _looked(family: Family, earlier: Sequence[Family], ranks: Sequence[Rank]) -> Looked:
+    numbers = family.optimizers
+    windows = _common(family)
+    ended = set.intersection(*({one.number for one in _whole(rank, numbers[rank.rank])} for rank in ranks))
+    named = {(one.path, one.slice) for one in family.tensors}
+    for other in reversed(earlier):
+        if other.optimizers.keys() == numbers.keys() and named & {(one.path, one.slice) for one in other.tensors}:
+            made = {rank.rank: _last_step(rank, other.optimizers[rank.rank]) for rank in ranks}
+            each = {sums.number: sums.ranks for sums in other.windows}
+            last = {number: of[number] for number, step in made.items() if (of := each.get(step, {})) and number in of}
+            if len(last) == len(made):
+                return Looked(windows, ended, last, True)
+            common = _common(other)
+            return Looked(windows, ended, each[max(common)] if common else {}, False)
+    return Looked(windows, ended, {}, False)
+
+
+def _common(family: Family) -> set[int]:
+    return {one.number for one in family.windows if one.ranks.keys() == family.optimizers.keys()}
+
+
+def _last_step(rank: Rank, optimizer: int) -> int:
+    return max((one.number for one in rank.of(ev.Step) if one.optimizer == optimizer), default=-1)
+
+
+def _whole(rank: Rank, optimizer: int) -> list[ev.Step]:
+    """The steps of which all elements were looked at."""
+    return [one for one in rank.of(ev.Step) if one.optimizer == optimizer and one.whole and one.parameters]
 
 
 def _moved(rank: Rank, family: Family, own: Mapping[int, int]) -> list[frozenset[int]]:
@@ -249,31 +293,37 @@ class _Copy(NamedTuple):
 
 
 class _Looks:
-    """What one rank has looked at before and after steps."""
+    """What one rank has looked at before and after steps that all ranks have looked at."""
 
-    def __init__(self, rank: Rank, family: Family, own: Mapping[int, int]) -> None:
-        number = family.optimizers[rank.rank]
+    def __init__(self, rank: Rank, family: Family, own: Mapping[int, int], of: Looked) -> None:
+        self.number = family.optimizers[rank.rank]
         self.rank, self.tensors, self.own = rank, family.tensors, own
-        self.windows = {sums.number: sums.ranks[rank.rank] for sums in family.windows if rank.rank in sums.ranks}
-        self.entered = {one.number: one for one in rank.of(ev.AfterExchange) if one.optimizer == number}
-        self.ended = {one.number: one for one in rank.of(ev.Step) if one.optimizer == number and one.whole}
-        self.before = dict(self._before())
-        self.exchanged = [one for one in rank.of(ev.Exchanged) if one.optimizer == number]
-        self.numbers = self.before.keys() | {n for n, one in self.entered.items() if n - 1 in self.ended}
+        self.windows = {one.number: one.ranks[rank.rank] for one in family.windows if one.number in of.windows}
+        self.before = dict(self._before(of))
+        self.entered = {one.number: one for one in rank.of(ev.AfterExchange) if one.optimizer == self.number}
+        self.ended = {one.number: one for one in _whole(rank, self.number) if one.number in of.ended}
+        self.exchanged = [one for one in rank.of(ev.Exchanged) if one.optimizer == self.number]
+        self.numbers = self.before.keys() | {n for n in self.entered if self._last(n) is not None}
 
-    def _before(self) -> Iterator[tuple[int, tuple[moments.Window, bool]]]:
-        """By step, the window before it that was looked at, of any optimizer, and whether that was right before."""
-        every = sorted((one for its in moments.windows(self.rank).values() for one in its), key=lambda one: one.step.n)
-        last: dict[int | None, int] = {one.optimizer: one.number for one in self.rank.of(ev.Step)}
-        for number, window in self.windows.items():
-            earlier = [one for one in every if one.step.n < window.step.n and one.places.keys() & window.places.keys()]
-            if earlier:
-                one = earlier[-1]
-                is_own = one.optimizer == window.optimizer
-                yield (
-                    number,
-                    (one, number == one.number + 1 if is_own else not number and one.number == last[one.optimizer]),
-                )
+    def _before(self, of: Looked) -> Iterator[tuple[int, tuple[moments.Window, bool]]]:
+        """By step, the window before it that was looked at, and whether that was right before.
+
+        That of its own optimizer, or of the one that ranks have had before for these tensors.
+        """
+        others = [one for number, its in moments.windows(self.rank).items() if number != self.number for one in its]
+        before, is_last = of.before.get(self.rank.rank), of.is_last
+        for number in sorted(self.windows):
+            window = self.windows[number]
+            if before is not None:
+                between = [one for one in others if before.step.n < one.step.n < window.step.n]
+                is_other = any(one.places.keys() & window.places.keys() for one in between)
+                is_next = number == before.number + 1 if before.optimizer == self.number else is_last and not number
+                yield number, (before, is_next and not is_other)
+            before = window
+
+    def _last(self, number: int) -> int | None:
+        """The last step before this one of which digests are known."""
+        return max((one for one in self.ended if one < number), default=None)
 
     def begun(self, place: int) -> Numbers:
         """The sketch of what it had of a tensor at first."""
@@ -285,8 +335,8 @@ class _Looks:
     def copy(self, place: int, number: int) -> _Copy | None:
         """What it has of a tensor; None where that was not looked at."""
         looked, later = self._by_moments(place, number), self._by_digests(place, number)
-        if looked is None or not looked.is_next:
-            return later or looked
+        if looked is None or (not looked.is_next and later is not None and later.is_next):
+            return later
         is_kept = looked.left == looked.comes
         return later if is_kept and later is not None and later.left != later.comes else looked
 
@@ -308,16 +358,26 @@ class _Looks:
         )
 
     def _by_digests(self, place: int, number: int) -> _Copy | None:
-        if number not in self.entered or number - 1 not in self.ended:
+        last = self._last(number)
+        if number not in self.entered or last is None:
             return None
         own = [at for at, tensor in self.own.items() if tensor == place]
-        left = tuple(step_alignment.at(self.ended[number - 1].parameters, at) for at in own)
+        left = tuple(step_alignment.at(self.ended[last].parameters, at) for at in own)
         comes = tuple(step_alignment.at(self.entered[number].values, at) for at in own)
-        return None if {b"", ev.UNSEEN, ev.ABSENT}.intersection(left + comes) else _Copy(left, comes, True, None)
+        return (
+            None
+            if {b"", ev.UNSEEN, ev.ABSENT}.intersection(left + comes)
+            else _Copy(left, comes, last == number - 1, None)
+        )
 
     def lines(self, number: int) -> tuple[CallSite | None, ...]:
         """Where it exchanged tensors of some size before a step."""
-        return tuple(map(self.rank.where, self.entered[number].sites)) if number in self.entered else ()
+        if number in self.entered:
+            return tuple(map(self.rank.where, self.entered[number].sites))
+        steps = {one.number: one.n for one in self.rank.of(ev.Step) if one.optimizer == self.number}
+        begun, ended = steps.get(number - 1, -1), steps.get(number, -1)
+        sites = [one.site for one in self.rank.of(ev.Call) if begun < one.n < ended and exchanges.is_of_tensors(one)]
+        return tuple(map(self.rank.where, dict.fromkeys(sites)))
 
     def carried(self, number: int) -> frozenset[int]:
         """What went into a collective before a step which makes the same of it on all of its ranks."""

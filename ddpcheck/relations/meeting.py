@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ddpcheck.facts.logical_tensors import Ranks
-from ddpcheck.facts.mixing import Became, Between, Mixing
+from ddpcheck.facts.mixing import Became, Between, How, Mixing
 from ddpcheck.vocabulary.model import CallSite
 
 Pattern = Literal["left out", "not taken", "taken by some", "parted", "in groups", "scaled"]
@@ -47,6 +47,8 @@ class Deviation(NamedTuple):
     """The groups in which ranks meet."""
     share: float = 1.0
     """All shares in one copy together."""
+    models: int = 0
+    """How many models are added up."""
     before: tuple[Mixing, int] | None = None
     """Where the same line has made all copies the same, and the step before which it did."""
 
@@ -72,8 +74,10 @@ def meetings(each: Sequence[Mixing], sizes: Collection[int]) -> Meetings:
         met = [one for one in every if one.is_next]
         windows.update((mixing.optimizer, one.number) for one in every if one.even >= one.by.keys())
         found.append(_not_taken(mixing))
+        if len(every) >= ENOUGH:
+            found += [_left_out(mixing, every), _in_groups(mixing, every)]
         if len(met) >= ENOUGH:
-            found += [_left_out(mixing, met), _taken_by_some(mixing, met), _in_groups(mixing, every)]
+            found.append(_taken_by_some(mixing, met))
         found += [_scaled(mixing, met, sizes), _parted(mixing, each)]
     deviations = [one for one in found if one is not None]
     windows.update(
@@ -105,7 +109,7 @@ def _left_out(mixing: Mixing, met: Sequence[Between]) -> Deviation | None:
     """Who takes turns leaves out other tensors each time, and means to."""
     if len({one.met for one in met}) > 1:
         return None
-    kept = [{place for place, copies in one.by.items() if _are_kept(copies)} for one in met]
+    kept = [{place for place, copies in one.by.items() if _are_kept(copies, "passed")} for one in met]
     left = {
         place
         for place in set.intersection(*kept) - mixing.exchanged
@@ -155,7 +159,14 @@ def _scaled(mixing: Mixing, met: Sequence[Between], sizes: Collection[int]) -> D
         return None
     places = {place for _, place, _ in each}
     return _deviation(
-        mixing, "scaled", "done", places, [one for one, _, _ in each], sets=[each[0][2].over], share=share
+        mixing,
+        "scaled",
+        "done",
+        places,
+        [one for one, _, _ in each],
+        sets=[each[0][2].over],
+        share=share,
+        models=len(each[0][2].shares),
     )
 
 
@@ -188,8 +199,9 @@ def _evened(mixing: Mixing, later: Between, each: Sequence[Mixing]) -> tuple[Mix
 # --- copies
 
 
-def _are_kept(copies: Mapping[Ranks, Became]) -> bool:
-    return all(one.how == "kept" for one in copies.values())
+def _are_kept(copies: Mapping[Ranks, Became], *but: How) -> bool:
+    """Whether all are what the step before has left, or are what they are in these ways."""
+    return all(one.how == "kept" or one.how in but for one in copies.values())
 
 
 def _missing(copies: Mapping[Ranks, Became]) -> Ranks:

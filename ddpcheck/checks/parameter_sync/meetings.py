@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from ddpcheck.facts.mixing import Mixing
@@ -10,13 +10,16 @@ from ddpcheck.relations.meeting import Deviation, Ground, Pattern, meetings
 from ddpcheck.vocabulary.model import Finding, Severity
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
+Called = Callable[[int, frozenset[int]], str]
+
 
 class MeetingRow(NamedTuple):
     """One rule: which deviation it reads, and what it is called.
 
     Texts are templates: ``{name}``, ``{names}``, ``{parameters}`` (how many), ``{number}``, ``{others}`` (how many meet
     as they should), ``{ranks}``, ``{sets}`` (the groups in which ranks meet), ``{groups}`` (how many), ``{times}``,
-    ``{step}``, ``{share}``, ``{before}`` (where it was otherwise), ``{anew}``.
+    ``{step}``, ``{share}``, ``{models}`` (how many are added up), ``{divisor}`` (by what), ``{before}`` (where it was
+    otherwise), ``{anew}``.
     """
 
     rule: str
@@ -83,26 +86,31 @@ ROWS = (
         rule="average-off-by-factor",
         pattern="scaled",
         expected="the shares of all models in an average to add up to 1",
-        found="{share} in {times} looked at, of {parameters}: {names}",
-        cause="what is added up over {sets} is not divided by as many",
+        found="shares that add up to {share} in {times} looked at, of {parameters}: {names}",
+        cause="{models} of {sets} are added up, and divided by {divisor}",
         advice="Divide by the number of models that are added up: the size of that group, or the sum of their weights.",
     ),
 )
 
 
-def read_meetings(each: Sequence[Mixing], sizes: Collection[int]) -> tuple[set[tuple[int, int]], list[Finding]]:
-    """The windows that began with all that had met the same, and the findings of all rows, in their order."""
+def read_meetings(
+    each: Sequence[Mixing], sizes: Collection[int], called: Called
+) -> tuple[set[tuple[int, int]], list[Finding]]:
+    """The windows that are known to begin with the same copies of all, or not to; and the findings of all rows.
+
+    ``called`` says what a size is, rather not of these ranks.
+    """
     found = meetings(each, sizes)
     return found.windows, [
-        _finding(row, one)
+        _finding(row, one, called)
         for row in ROWS
         for one in found.deviations
         if row.pattern == one.pattern and row.ground in (None, one.ground)
     ]
 
 
-def _finding(row: MeetingRow, one: Deviation) -> Finding:
-    names = one.names
+def _finding(row: MeetingRow, one: Deviation, called: Called) -> Finding:
+    names, divisor = one.names, round(one.models / one.share)
     mixing, number = one.before or (one.mixing, 0)
     is_anew = mixing is not one.mixing
     texts: dict[str, Any] = {
@@ -117,6 +125,8 @@ def _finding(row: MeetingRow, one: Deviation) -> Finding:
         "times": count(len(one.windows), "exchange"),
         "step": one.windows[0],
         "share": f"{one.share:.4g}",
+        "models": count(one.models, "model"),
+        "divisor": f"{divisor}, {called(divisor, frozenset(one.sets[0]))}" if one.sets and divisor > 1 else "nothing",
         "before": f"{'with the optimizer before, ' if is_anew else ''}when step {number} began",
         "anew": ", such as a copy that was made anew after a load" if is_anew else "",
     }
