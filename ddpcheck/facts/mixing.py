@@ -326,10 +326,10 @@ class _Looks:
         return max((one for one in self.ended if one < number), default=None)
 
     def begun(self, place: int) -> Numbers:
-        """The sketch of what it had of a tensor at first."""
-        first = self.windows[min(self.windows)].before
-        pieces = [one.piece for one in self.tensors[place].held[self.rank.rank].stepped]
-        each = [first[one].sketch for one in pieces if one in first]
+        """The sketch of what it had of a tensor at first; not a number where another optimizer had it before."""
+        first = min(self.windows)
+        pieces = [one.piece for one in self.tensors[place].held[self.rank.rank].stepped if first not in self.before]
+        each = [self.windows[first].before[one].sketch for one in pieces if one in self.windows[first].before]
         return np.sum(each, axis=0) if each else np.full(NUMBERS, np.nan)
 
     def copy(self, place: int, number: int) -> _Copy | None:

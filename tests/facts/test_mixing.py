@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ddpcheck import evidence as ev
+from ddpcheck.evidence.sketches import NUMBERS, packed
 from ddpcheck.facts import mixing
 from ddpcheck.facts.mixing import Became, Mixing
 from tests.facts.meeting import Left, Meets, kept, mean, met, over
-from tests.facts.trained import Vector
+from tests.facts.trained import Vector, word
 from tests.judging.own_reductions import carried
-from tests.judging.written import call, exchanged
+from tests.judging.sharded_models import digest, optimizer
+from tests.judging.written import Made, call, exchanged, step
 
 
 def of(meets: dict[str, Meets], **more: Any) -> Mixing:
@@ -167,3 +171,57 @@ def test_other_types_round_otherwise():
 
     assert became(rough, piece={"dtype": "bfloat16"}).how == "evened"
     assert shares(became(rough)) == {0: 0.5005, 1: 0.5005}
+
+
+# --- of several optimizers, and some steps apart
+
+
+def second(comes: Callable[[int], Vector], steps: int = 3) -> Callable[[int], list[Made]]:
+    """What another optimizer does afterwards with the same tensor, which each rank holds then as is said."""
+
+    def records(rank: int) -> list[Made]:
+        def noted(moment: str, of: Vector) -> Made:
+            return ev.Values, {
+                "at_moment": moment, "optimizer": None if moment == "W" else 1, "number": 0 if moment != "W" else steps,
+                "backwards": steps + 1, "since": (steps, steps), "pieces": [0], "places": [-1 if moment == "W" else 0],
+                "digests": digest(word(of)), "sketches": packed([of]),
+            }  # fmt: skip
+
+        one = comes(rank)
+        return [
+            optimizer(3, {"a.w": None}, ["a.w"], groups=[1], optimizer=1),
+            noted("W", one),
+            noted("G", one),
+            noted("U", one + 1 + rank),
+            step(9, optimizer=1, number=0, rates=[0.1], parameters=digest(word(one + 1 + rank))),
+        ]
+
+    return records
+
+
+@pytest.mark.parametrize(("looked", "how"), [(3, "evened"), (2, "evened")], ids=["the-last-step", "one-before"])
+def test_copies_meet_between_two_optimizers(looked, how):
+    """One that is made anew for each round."""
+    later = second(lambda _: np.full(NUMBERS, 7.0))
+    _, found = mixing.of(met({"a.w": kept}, steps=3, sketched=looked, exchanges=later))
+    (between,) = found.between
+    assert (between.number, between.is_next, between.even) == (0, looked == 3, {0})
+    assert {one.how for one in between.by[0].values()} == {how}
+
+
+def test_copies_that_another_optimizer_finds_as_they_were():
+    last = mixing.of(met({"a.w": kept}, steps=3))[0].family.windows[-1].ranks
+    left = {rank: next(iter(window.after.values())).sketch for rank, window in last.items()}
+    _, found = mixing.of(met({"a.w": kept}, steps=3, exchanges=second(lambda rank: left[rank])))
+    assert {one.how for one in found.between[0].by[0].values()} == {"kept"}
+
+
+def test_steps_that_nobody_has_looked_at():
+    """It is known who is the same afterwards, and of others that they still differ."""
+    found = of({"a.w": mean, "b.w": kept}, every=4, steps=13, sketched=3)
+    later = [one for one in found.between if one.number > 3]
+    assert [(one.number, one.is_next) for one in later] == [(4, True), (8, True), (12, True)]
+    seldom = of({"a.w": mean, "b.w": kept}, every=4, steps=13, sketched=3, ended=lambda number: number < 3)
+    later = [one for one in seldom.between if one.number > 3]
+    assert [(one.number, one.is_next, one.met) for one in later] == [(n, False, {0}) for n in (4, 8, 12)]
+    assert {one.how for between in later for one in between.by[1].values()} == {"passed"}

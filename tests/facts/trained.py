@@ -72,6 +72,7 @@ def trained(
     usage: Callable[[int], Sequence[ev.Usage]] = lambda _: (),
     within: Callable[[int], Sequence[tuple[str, str, int | None]]] = lambda _: (),
     copies: Callable[[int, int, str], tuple[Vector, Vector]] | None = None,
+    ended: Callable[[int], bool] = lambda _: True,
 ) -> World:
     """Ranks that train tensors of these names for some steps.
 
@@ -81,6 +82,7 @@ def trained(
     backward() calls. ``looked``: by rank and step, whether the rank has looked at it. ``usage``:
     by rank, what its steps say of wrappers. ``within``: by rank, what it exchanges in each backward(), before all else.
     ``copies``: by rank, step and tensor, what it holds when the window begins, and what the step leaves.
+    ``ended``: by step, whether all elements were looked at when it was over.
     """
     draw = np.random.default_rng(3)
     drawn = {
@@ -149,7 +151,7 @@ def trained(
                 first = {name: copies(rank, number, name)[0] for name in stepped}
                 last = {name: copies(rank, number, name)[1] for name in mine}
                 words, ends = ({name: word(one) for name, one in its.items()} for its in (first, last))
-            left = b"".join(digest(ends[name]) for name in mine)
+            left = b"".join(digest(ends[name]) for name in mine if ended(number))
             if not looked(rank, number):
                 made.append(step(STEP_LINE, number=number, rates=[0.1], parameters=left))
                 continue
