@@ -167,14 +167,6 @@ def never_together(world: World, rank: int, optimizer: int) -> set[int]:
     return found
 
 
-def written_between(world: World, rank: int, optimizer: int) -> set[int]:
-    """The places of those that were written to between steps on some rank, by whatever means."""
-    found: set[int] = set()
-    for mixing in _of_optimizer(world, rank, optimizer):
-        found |= _places(mixing, rank, frozenset().union(*mixing.moved.values()))
-    return found
-
-
 def _of_optimizer(world: World, rank: int, optimizer: int) -> list[Mixing]:
     return [one for one in of(world) if one.family.optimizers.get(rank) == optimizer]
 

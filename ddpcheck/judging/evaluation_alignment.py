@@ -1,13 +1,20 @@
-"""What several ranks evaluate without gradients, side by side: the same line, the same model, after the same step."""
+"""What several ranks evaluate without gradients, side by side: the same line, the same model, after the same step.
+
+And between the same collectives of all ranks: those that make unequally many steps meet there, and nowhere else.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.step_alignment import Replicas
 from ddpcheck.judging.world import Rank, World
+
+_OTHERS = ("wait", *ev.PAIRWISE)
+"""Calls that are not made by all ranks of their group."""
 
 Evaluation = list[tuple[Rank, ev.Evaluated]]
 """By rank."""
@@ -27,12 +34,15 @@ def evaluations(world: World) -> Iterator[tuple[Replicas | None, Evaluation]]:
     by_place: dict[tuple[object, ...], dict[int, Evaluation]] = {}
     for rank in world:
         stages = {one.module: one.stage for one in rank.of(ev.Parallelised) if one.stage is not None}
+        calls = [(call.n, call.number) for call in rank.of(ev.Call) if call.group == "world" and call.op not in _OTHERS]
         for one in rank.of(ev.Evaluated):
             site = rank.where(one.site)
             wrapper = None if one.wrapper is None else places.get((rank.rank, one.wrapper))
             if site is not None and (wrapper is None) == (one.wrapper is None):
                 stage = stages.get(one.module)
-                key = (wrapper, site.file, site.line, one.number, one.kind, stage, *one.parameters.names)
+                last = bisect_left(calls, (one.n, 0))
+                met = calls[last - 1][1] if last else -1
+                key = (wrapper, site.file, site.line, one.number, met, one.kind, stage, *one.parameters.names)
                 by_place.setdefault(key, {}).setdefault(rank.rank, []).append((rank, one))
     for (place, *_), by_rank in by_place.items():
         if len(by_rank) > 1 and len({len(records) for records in by_rank.values()}) == 1:

@@ -157,7 +157,6 @@ def test_what_has_the_shape_of_something_that_was_sent():
 def test_the_ledger_by_places_of_an_optimizer():
     world = met({"a.w": mean, "b.w": kept})
     assert mixing.brought_together(world, 0, 0) == {0}
-    assert mixing.written_between(world, 0, 0) == {0}
     assert mixing.is_trained_apart(world)
     assert not mixing.is_trained_apart(met({"a.w": kept}))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
-from ddpcheck.facts.mixing import written_between
 from ddpcheck.judging.indirect_exchanges import is_seen_together, kept_apart
 from ddpcheck.judging.replicated_parameters import grounds
 from ddpcheck.judging.step_alignment import Aligned
@@ -15,7 +14,7 @@ from ddpcheck.vocabulary.model import Finding
 
 def judge(world: World, optimizer: Aligned) -> Iterator[Finding]:
     """One finding for each."""
-    met = {*written_between(world, optimizer.ranks[0].rank, optimizer.number), *grounds(world, optimizer).exchanged}
+    met = {*_written_between(optimizer), *grounds(world, optimizer).exchanged}
     for wrapper, places in kept_apart(world, optimizer).items():
         if places <= met or is_seen_together(world, wrapper):
             continue
@@ -39,3 +38,15 @@ def judge(world: World, optimizer: Aligned) -> Iterator[Finding]:
             where=rank.where(usage.no_sync_site),
             links=(f"optimizer {optimizer.number}", f"wrapper {wrapper}"),
         )
+
+
+def _written_between(optimizer: Aligned) -> set[int]:
+    """The places that were written to between two of its steps on some rank, by whatever means."""
+    each = zip(optimizer.ranks, optimizer.described, optimizer.orders, strict=True)
+    return {
+        place if order is None else order.index(place)
+        for rank, described, order in each
+        for one in rank.of(ev.MovedBetween)
+        for place in (one.moved if one.optimizer == described.optimizer else ())
+        if order is None or place in order
+    }
