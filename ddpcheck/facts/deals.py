@@ -6,6 +6,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.judging.indirect_exchanges import by_files
 from ddpcheck.judging.loader_passes import Line, loops
 from ddpcheck.judging.once_per_world import once_per_world
+from ddpcheck.judging.same_dataset import identity_of
 from ddpcheck.judging.world import Rank, World
 
 
@@ -15,9 +16,14 @@ def dealt(world: World) -> Line | None:
     for line in loops(world):
         loaders = [ones[0].loader for ones in line.passes.values()]
         sharded = all(one is not None and one.distributed and one.replicas == world.world_size for one in loaders)
-        if line.training and len(line.passes) == len(world) and sharded:
+        if line.training and len(line.passes) == len(world) and sharded and not _is_own(line):
             return line
     return None
+
+
+def _is_own(line: Line) -> bool:
+    """Whether each rank has other data at the same indices, as one that trains for its own site."""
+    return identity_of(one for passes in line.passes.values() for one in passes).different
 
 
 @once_per_world

@@ -158,6 +158,14 @@ def brought_together(world: World, rank: int, optimizer: int) -> set[int]:
     return found
 
 
+def mixed(world: World, rank: int, optimizer: int) -> set[int]:
+    """The places of those of which copies take over something of others now and then."""
+    found: set[int] = set()
+    for mixing in _of_optimizer(world, rank, optimizer):
+        found |= _places(mixing, rank, frozenset().union(*(one.met for one in mixing.between)))
+    return found
+
+
 def never_together(world: World, rank: int, optimizer: int) -> set[int]:
     """The places of those that go into collectives which make the same of them, and that differ after each of these."""
     found: set[int] = set()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence import SENDS
-from ddpcheck.facts.mixing import brought_together, never_together
+from ddpcheck.facts.mixing import brought_together, mixed, never_together
 from ddpcheck.judging import mesh_names, step_alignment
 from ddpcheck.judging.indirect_exchanges import kept_apart
 from ddpcheck.judging.once_per_world import once_per_world
@@ -170,7 +170,8 @@ def _by_hand(world: World) -> Iterator[str]:
         moved -= kept
         handed = set(ground.handed_out)
         together = brought_together(world, *_first(optimizer)) - moved - kept
-        others = set(ground.exchanged).intersection(bare) - reduced - moved - handed - together
+        mingled = mixed(world, *_first(optimizer)) - moved - kept - handed - together
+        others = set(ground.exchanged).intersection(bare) - reduced - moved - handed - together - mingled
         if any(one.apart for one in optimizer.described):
             yield f"a communication hook that leaves each rank its own gradients, {over}"
         if all(one.sharded for one in optimizer.described):
@@ -187,6 +188,11 @@ def _by_hand(world: World) -> Iterator[str]:
             yield (
                 f"{count(len(together), 'parameter')} that each rank steps for itself, brought together by the program "
                 f"itself now and then, as in local SGD, {over}"
+            )
+        if mingled:
+            yield (
+                f"{count(len(mingled), 'parameter')} that each rank steps for itself, mixed with those of others by "
+                f"the program itself now and then, as in gossip, {over}"
             )
         if kept:
             yield f"{count(len(kept), 'parameter')} that DDP is never let reduce (no_sync), {over}"

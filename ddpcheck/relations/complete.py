@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from ddpcheck.facts.copies import Kind
 from ddpcheck.facts.mixing import Mixing
 from ddpcheck.facts.reductions import Answer, Family, Ranks, Sums
+from ddpcheck.facts.sketches import are_alike
 from ddpcheck.vocabulary.model import CallSite
 
 Pattern = Literal["own", "some", "owner", "one", "skipped", "foreign", "lost", "unequal", "earlier"]
@@ -143,7 +144,7 @@ def _of_ranks(mixing: Mixing, place: int, seen: _Seen, compared: set[tuple[int, 
             continue
         known = [one for one in known if holders <= one[0].ranks.keys()]  # else a contribution is not on record
         broken = [one for one in known if (one[1].without & holders) - ranks]
-        whole = (sums for sums, answer in known if not _contributing(sums, holders - answer.over, place))
+        whole = (sums for sums, answer in known if _is_whole(sums, answer, holders, place))
         compared |= {(family.optimizers[min(ranks)], sums.number) for sums in whole}
         if known:
             each.append(_Copy(ranks, holders, kind, known, broken))
@@ -186,9 +187,11 @@ def _of_ranks(mixing: Mixing, place: int, seen: _Seen, compared: set[tuple[int, 
     )
 
 
-def _contributing(sums: Sums, ranks: Ranks, place: int) -> bool:
-    """Whether some of these have contributed anything but zeros to a tensor."""
-    return any(sums.contributed(frozenset({rank}))[place].any() for rank in ranks)
+def _is_whole(sums: Sums, answer: Answer, holders: Ranks, place: int) -> bool:
+    """Whether holders that have no part in a tensor have contributed zeros, or the very same as those who have."""
+    other = {rank: sums.contributed(frozenset({rank}))[place] for rank in holders - answer.over}
+    own = [sums.contributed(frozenset({rank}))[place] for rank in answer.over]
+    return all(not one.any() or (own and all(are_alike(one, its) for its in own)) for one in other.values())
 
 
 def _ground(family: Family, place: int, kind: Kind, sets: Sequence[Ranks]) -> Ground:

@@ -14,9 +14,7 @@ CHECK = Check(
         Rule("unequal-after-averaging", "parameters differ after an exchange that made them equal before"),
         Rule("parameters-never-averaged", "some parameters, or ranks, are left out whenever others are averaged"),
         Rule("average-not-applied", "an average of the parameters is computed, and not written on all ranks"),
-        Rule(
-            "average-off-by-factor", "the shares of the models in an average do not add up to 1"
-        ),
+        Rule("average-off-by-factor", "the shares of the models in an average do not add up to 1"),
         Rule("unequal-step-counts", "ranks make different numbers of optimizer steps"),
     ),
     follows=(*ORIGINS, "initial-broadcast", "gradient-sync", "optimizer-sync"),
