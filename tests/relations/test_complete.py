@@ -93,6 +93,21 @@ def test_what_is_computed_alike_and_differs_is_partial():
     assert (beside.ground, beside.names) == ("computed", ["a.w"])
 
 
+@pytest.mark.parametrize(("factor", "is_known"), [(1.0, True), (3.0, False)], ids=["the-same", "a-multiple"])
+def test_a_contribution_that_is_like_another_one(factor, is_known):
+    """Ranks that have computed the same are complete; of a multiple it is not known which of them is in it."""
+    vector = np.arange(1.0, NUMBERS + 1)
+
+    def contributed(number: int, rank: int, _: int, name: str) -> Vector:
+        its_own = np.cos(vector * (number + rank + 1))
+        return its_own if name == "b.w" else vector * (number + 1) * (factor if rank else 1.0)
+
+    apart = {"began": lambda rank, name: name + str(rank) * (name == "b.w")}
+    found = complete(trained({"a.w": own, "b.w": own}, contributed=contributed, **apart))
+    assert not found.deviations
+    assert bool(found.windows) == is_known
+
+
 def test_ranks_that_give_each_other_nothing_compute_apart():
     """Members of an ensemble may read the same batches, and begin with a constant."""
     assert deviation({"a.w": own}, values=alike).ground == "observed"

@@ -73,7 +73,13 @@ def test_what_may_be_left_out(more):
 
 
 def test_one_dataset_is_ground_for_a_warning():
+    """Other data at the same indices are a rank's own."""
     assert deviation({"a.w": mean, "b.w": kept}, more=dealt).ground == "dealt"
+
+    def of_its_own(rank: int) -> list[Made]:
+        return [loader(rank=rank), *through(range(8), contents=[(rank, place) for place in range(8)])]
+
+    assert deviation({"a.w": mean, "b.w": kept}, more=of_its_own).ground == "observed"
 
 
 # --- ranks

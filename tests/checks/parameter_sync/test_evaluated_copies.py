@@ -44,3 +44,16 @@ def test_stages_of_two_pipelines_are_compared_with_their_own():
     (found,) = judged.findings
     assert judged.checked == 2
     assert found.ranks == (2,)
+
+
+def test_evaluations_are_compared_between_the_same_collectives_alone():
+    """Ranks that make unequally many steps: after as many, they are in other rounds."""
+
+    def ranks(number):
+        rounds = [evaluated("ab"), call(0, 5), evaluated("cd")], [call(0, 5), evaluated("cd"), call(number, 5)]
+        return [list(one) for one in rounds]
+
+    judged = judge(world(*ranks(1)))
+    assert (judged.checked, judged.findings) == (1, ())
+    (found,) = judge(world([call(0, 5), evaluated("ab")], [call(0, 5), evaluated("cd")])).findings
+    assert found.rule == "different-evaluated-copy"
