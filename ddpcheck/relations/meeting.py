@@ -75,9 +75,7 @@ def meetings(each: Sequence[Mixing], sizes: Collection[int]) -> Meetings:
         windows.update((mixing.optimizer, one.number) for one in every if one.even >= one.by.keys())
         found.append(_not_taken(mixing))
         if len(every) >= ENOUGH:
-            found += [_left_out(mixing, every), _in_groups(mixing, every)]
-        if len(met) >= ENOUGH:
-            found.append(_taken_by_some(mixing, met))
+            found += [_left_out(mixing, every), _taken_by_some(mixing, every), _in_groups(mixing, every)]
         found += [_scaled(mixing, met, sizes), _parted(mixing, each)]
     deviations = [one for one in found if one is not None]
     windows.update(
@@ -101,7 +99,7 @@ def _not_taken(mixing: Mixing) -> Deviation | None:
     made = [one for one in mixing.between if one.carried >= every]
     if len(made) < ENOUGH or not mixing.is_dealt or mixing.has_other_models or any(map(mixing.is_written, every)):
         return None
-    is_kept = all(one.by.keys() >= every and all(map(_are_kept, one.by.values())) for one in made)
+    is_kept = all(one.by.keys() >= every and all(_are_kept(its, "passed") for its in one.by.values()) for one in made)
     return _deviation(mixing, "not taken", "dealt", every, made) if is_kept else None
 
 
@@ -123,7 +121,7 @@ def _left_out(mixing: Mixing, met: Sequence[Between]) -> Deviation | None:
 def _taken_by_some(mixing: Mixing, met: Sequence[Between]) -> Deviation | None:
     """Each time the same ranks do not take it: who sends in turn keeps its own now and then."""
     missing = [{place: ranks for place, copies in one.by.items() if (ranks := _missing(copies))} for one in met]
-    places = set[int].intersection(*map(set, missing))
+    places = {place for place in missing[0] if any(_is_of_all(one, place) for one in met)}.intersection(*missing)
     sets = {its[place] for its in missing for place in places}
     return _deviation(mixing, "taken by some", "done", places, met, ranks=sets.pop()) if len(sets) == 1 else None
 
@@ -205,10 +203,17 @@ def _are_kept(copies: Mapping[Ranks, Became], *but: How) -> bool:
 
 
 def _missing(copies: Mapping[Ranks, Became]) -> Ranks:
-    """The ranks that go into what all others are then, and keep what they had."""
-    kept = frozenset[int]().union(*(ranks for ranks, one in copies.items() if one.how == "kept"))
-    taken = {(one.over, one.shares) for one in copies.values() if one.how != "kept"}
-    return kept if len(taken) == 1 and taken.pop()[0] >= kept.union(*copies) else frozenset()
+    """The ranks that are apart where all others are the same."""
+    taken = {(one.over, one.shares) for one in copies.values() if one.how in ("mixed", "evened")}
+    apart = {ranks for ranks, one in copies.items() if one.how in ("kept", "passed")}
+    is_all = len(taken) == 1 and not any(one.how == "written" for one in copies.values())
+    return frozenset[int]().union(*apart) if is_all else frozenset()
+
+
+def _is_of_all(window: Between, place: int) -> bool:
+    """Whether what some copies of a tensor are then was made of all of them."""
+    everybody = frozenset[int]().union(*window.by[place])
+    return place in window.carried or any(one.over >= everybody for one in window.by[place].values())
 
 
 def _joined(sets: Sequence[Ranks]) -> list[Ranks]:

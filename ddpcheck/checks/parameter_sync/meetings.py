@@ -102,14 +102,14 @@ def read_meetings(
     """
     found = meetings(each, sizes)
     return found.windows, [
-        _finding(row, one, called)
+        _finding(row, one, sizes, called)
         for row in ROWS
         for one in found.deviations
         if row.pattern == one.pattern and row.ground in (None, one.ground)
     ]
 
 
-def _finding(row: MeetingRow, one: Deviation, called: Called) -> Finding:
+def _finding(row: MeetingRow, one: Deviation, sizes: Collection[int], called: Called) -> Finding:
     names, divisor = one.names, round(one.models / one.share)
     mixing, number = one.before or (one.mixing, 0)
     is_anew = mixing is not one.mixing
@@ -126,7 +126,12 @@ def _finding(row: MeetingRow, one: Deviation, called: Called) -> Finding:
         "step": one.windows[0],
         "share": f"{one.share:.4g}",
         "models": count(one.models, "model"),
-        "divisor": f"{divisor}, {called(divisor, frozenset(one.sets[0]))}" if one.sets and divisor > 1 else "nothing",
+        "divisor": ", ".join(
+            [
+                str(divisor) if divisor > 1 else "nothing",
+                *([called(divisor, frozenset(one.sets[0]))] if divisor in sizes and one.sets else []),
+            ]
+        ),
         "before": f"{'with the optimizer before, ' if is_anew else ''}when step {number} began",
         "anew": ", such as a copy that was made anew after a load" if is_anew else "",
     }
