@@ -103,6 +103,8 @@ class Mixing(NamedTuple):
     """One dataset is dealt out to all ranks: they train one model, unless something says otherwise."""
     has_other_models: bool
     """Some rank has several models with tensors of these names: a mean may be for another one."""
+    meets: bool = False
+    """Tensors of these meet, or may meet, under this optimizer or another one."""
 
     @property
     def optimizer(self) -> int:
@@ -116,7 +118,7 @@ class Mixing(NamedTuple):
 
     def may_meet(self, place: int) -> bool:
         """Whether something may bring copies of a tensor together between steps; where others meet, so should it."""
-        return self.is_written(place) or any(one.met or one.is_unknown for one in self.between)
+        return self.is_written(place) or self.meets
 
     def are_copies(self, place: int) -> bool:
         """Whether all that step a tensor have begun with the same, or are declared to hold the same."""
@@ -135,7 +137,15 @@ def of(world: World) -> list[Mixing]:
     """What is known of each family of optimizers."""
     groups = {frozenset(happens_before.members(one.group, world.world_size)) for _, one in world.of(ev.Call)}
     families = reductions.of(world)
-    return [_mixing(world, one, families[:n], sorted(groups, key=sorted)) for n, one in enumerate(families)]
+    each = [_mixing(world, one, families[:n], sorted(groups, key=sorted)) for n, one in enumerate(families)]
+    meeting = [one for one in each if any(between.met or between.is_unknown for between in one.between)]
+    return [
+        one._replace(meets=any(_named(one.family) & _named(other.family) for other in meeting)) for one in each
+    ]
+
+
+def _named(family: Family) -> set[tuple[str, str, object]]:
+    return {(one.model, one.path, one.slice) for one in family.tensors}
 
 
 @once_per_world
@@ -236,9 +246,8 @@ def _looked(family: Family, earlier: Sequence[Family], ranks: Sequence[Rank]) ->
     numbers = family.optimizers
     windows = _common(family)
     ended = set.intersection(*({one.number for one in _whole(rank, numbers[rank.rank])} for rank in ranks))
-    named = {(one.path, one.slice) for one in family.tensors}
     for other in reversed(earlier):
-        if other.optimizers.keys() == numbers.keys() and named & {(one.path, one.slice) for one in other.tensors}:
+        if other.optimizers.keys() == numbers.keys() and _named(family) & _named(other):
             made = {rank.rank: _last_step(rank, other.optimizers[rank.rank]) for rank in ranks}
             each = {sums.number: sums.ranks for sums in other.windows}
             last = {number: of[number] for number, step in made.items() if (of := each.get(step, {})) and number in of}
