@@ -139,9 +139,7 @@ def of(world: World) -> list[Mixing]:
     families = reductions.of(world)
     each = [_mixing(world, one, families[:n], sorted(groups, key=sorted)) for n, one in enumerate(families)]
     meeting = [one for one in each if any(between.met or between.is_unknown for between in one.between)]
-    return [
-        one._replace(meets=any(_named(one.family) & _named(other.family) for other in meeting)) for one in each
-    ]
+    return [one._replace(meets=any(_named(one.family) & _named(other.family) for other in meeting)) for one in each]
 
 
 def _named(family: Family) -> set[tuple[str, str, object]]:
@@ -421,8 +419,9 @@ class _Solver:
         by: dict[int, dict[Ranks, Became]] = {place: {} for place in differing}
         for wholes in dict.fromkeys(tuple(its) for its in differing.values()):
             places = [place for place, its in differing.items() if tuple(its) == wholes]
+            solved: dict[tuple[object, ...], dict[int, Became]] = {}
             for ranks in wholes:
-                for place, became in self._became(ranks, places, differing).items():
+                for place, became in self._became(ranks, places, differing, solved).items():
                     by[place][ranks] = became
         found = Between(
             number,
@@ -458,9 +457,16 @@ class _Solver:
         return found
 
     def _became(
-        self, ranks: Ranks, places: Sequence[int], differing: Mapping[int, Mapping[Ranks, _Copy]]
+        self,
+        ranks: Ranks,
+        places: Sequence[int],
+        differing: Mapping[int, Mapping[Ranks, _Copy]],
+        solved: dict[tuple[object, ...], dict[int, Became]],
     ) -> dict[int, Became]:
-        """What one copy of these tensors is; there are the same copies of all of them."""
+        """What one copy of these tensors is; there are the same copies of all of them.
+
+        ``solved``: by what they hold then, the same of other ranks.
+        """
         found = {n: Became("kept", ranks) for n in places if (it := differing[n][ranks]).left == it.comes}
         passed = {n for n in places if not all(one.is_next for one in differing[n].values())}
         known = [
@@ -469,7 +475,10 @@ class _Solver:
             if n not in found and n not in passed and all(one.numbers for one in differing[n].values())
         ]
         if known:
-            found |= self._sums(ranks, known, differing)
+            holds = tuple((n, differing[n][ranks].comes) for n in known)
+            if holds not in solved or any(one.earlier for one in solved[holds].values()):
+                solved[holds] = self._sums(ranks, known, differing)
+            found |= solved[holds]
         for place in places:
             its = differing[place]
             same = [one for one, copy in its.items() if copy.comes == its[ranks].comes]
