@@ -6,6 +6,7 @@ every tensor of their optimizer, and the shares of the models in it add up to on
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -128,15 +129,18 @@ def _taken_by_some(mixing: Mixing, met: Sequence[Between]) -> Deviation | None:
 
 def _in_groups(mixing: Mixing, met: Sequence[Between]) -> Deviation | None:
     """Ranks that share a dataset, and exchange nothing else."""
-    places = {place for place in set.intersection(*(set(one.met) for one in met)) if mixing.are_copies(place)}
-    if not mixing.is_dealt or not places:
+    if not mixing.is_dealt:
         return None
     reduced = [answer.over for sums in mixing.family.windows for answer in sums.answers]
-    each = [ranks | became.over for one in met for place in places for ranks, became in one.by[place].items()]
-    sets = _joined([*reduced, *each])
-    if len(sets) < 2 or any(sum(bool(its & ranks) for its in sets) > 1 for ranks in mixing.family.between):
-        return None
-    return _deviation(mixing, "in groups", "dealt", places, met, sets=sets)
+    parted: dict[tuple[Ranks, ...], list[int]] = defaultdict(list)
+    for place in set.intersection(*(set(one.met) for one in met)):
+        each = [ranks | became.over for one in met for ranks, became in one.by[place].items()]
+        stepping = frozenset[int]().union(*each)
+        sets = _joined([*each, *(ranks & stepping for ranks in reduced)])
+        if mixing.are_copies(place) and not any(_join(ranks, sets) for ranks in mixing.family.between):
+            parted[tuple(sets)].append(place)
+    found = [(sets, places) for sets, places in parted.items() if len(sets) > 1]
+    return _deviation(mixing, "in groups", "dealt", found[0][1], met, sets=list(found[0][0])) if found else None
 
 
 def _scaled(mixing: Mixing, met: Sequence[Between], sizes: Collection[int]) -> Deviation | None:
@@ -222,6 +226,11 @@ def _joined(sets: Sequence[Ranks]) -> list[Ranks]:
     for one in sets:
         found = [*(its for its in found if not its & one), one.union(*(its for its in found if its & one))]
     return sorted((one for one in found if one), key=min)
+
+
+def _join(ranks: Ranks, sets: Sequence[Ranks]) -> bool:
+    """Whether these are in several of the sets."""
+    return sum(bool(ranks & one) for one in sets) > 1
 
 
 def _named(mixing: Mixing, places: Collection[int]) -> set[tuple[str, tuple[int, ...]]]:

@@ -115,6 +115,13 @@ def test_groups_that_nothing_joins():
     assert not of(pairs, ranks=4).deviations
 
 
+def test_parts_that_other_ranks_hold_are_groups_of_their_own():
+    """As in tensor parallelism by hand: ranks 0 and 2 have one half of a layer, and 1 and 3 the other one."""
+    halves: dict[str, Meets] = {"a.w": over((0, 2), (1, 3)), "b.w": over((0, 2), (1, 3))}
+    found = of(halves, ranks=4, more=shared, began=lambda rank, name: f"{name}{rank % 2}")
+    assert not found.deviations
+
+
 @pytest.mark.parametrize("more", [
     {"times": lambda turn, _, meets: mean if turn == 3 else meets},
     {"exchanges": lambda _: [call(0, 5, op="all_reduce", detail="float32[1000], SUM")]},
