@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging import step_alignment
 from ddpcheck.judging.file_history import ARRAYS, CHECKPOINTS, CLAIMS, LOADS, SAVES
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Rank, World
@@ -81,17 +80,3 @@ def kept_apart(world: World, optimizer: Aligned) -> dict[int, set[int]]:
                 meant = usage.no_sync_forwards == usage.forwards > 0 and not usage.sync_flag_site
                 (left_out if meant and not usage.armed else armed).add(usage.wrapper)
     return {number: places for number, places in of.items() if number in left_out - armed}
-
-
-def is_seen_together(world: World, wrapper: int) -> bool:
-    """Whether all ranks of a wrapper were seen to load the same into it, once training had begun."""
-    for replicas in step_alignment.wrappers(world):
-        if replicas.number == wrapper:
-            each = [_loaded_in_training(rank, replicas.of(rank)) for rank in replicas.ranks]
-            return bool(each[0]) and all(one == each[0] for one in each)
-    return False
-
-
-def _loaded_in_training(rank: Rank, wrapper: int) -> list[bytes]:
-    begun = min((s.n for s in rank.of(ev.Step)), default=math.inf)
-    return [s.digest for s in rank.of(ev.StateLoaded) if s.owner == "module" and s.wrapper == wrapper and s.n > begun]

@@ -129,8 +129,8 @@ def test_what_has_the_size_of_all_shards(layout, moved):
 
 @pytest.mark.parametrize(("between", "others", "armed", "expected"), [
     ("mm", 2, 0, []),  # objects went over, and all have loaded the same
-    ("..", 2, 0, [("reducer-coverage", (0, 1), "warning")]),  # objects went over: nobody knows what became of them
-    ("mn", 2, 0, [("reducer-coverage", (0, 1), "warning")]),
+    ("..", 2, 0, []),  # objects went over: nobody knows what became of them
+    ("mn", 2, 0, []),
     ("mm", 0, 0, None),  # nothing went over that a mean could be made of
     ("..", 2, 1, None),  # the program does reduce, at other times
 ])  # fmt: skip
@@ -151,29 +151,9 @@ def test_a_wrapper_that_is_never_let_reduce(between, others, armed, expected):
     else:
         assert found(*ranks) == expected
         (judged,) = run_judged(world(*ranks), "reducer-coverage")
-        assert judged.checked == len(expected)  # what the program reduces is not on record, and so not held
-        assert "not what brings the ranks together" in judged.skipped_because or judged.checked
+        assert not judged.checked  # what the program reduces is not on record, and so not held
+        assert "not what brings the ranks together" in judged.skipped_because
         assert "2 parameters that DDP is never let reduce" in parallelism_seen.paragraph(world(*ranks))
-
-
-AVERAGED = exchanged(1, carried(0, "parameter"), carried(1, "parameter"))
-REWRITTEN = ev.MovedBetween, {"optimizer": 0, "number": 1, "moved": [0, 1]}
-
-
-@pytest.mark.parametrize(("between", "expected"), [
-    ([AVERAGED], []),
-    ([REWRITTEN], []),
-    ([(REWRITTEN[0], {**REWRITTEN[1], "moved": [0]})], [("reducer-coverage", (0, 1), "warning")]),
-], ids=["averaged", "written to", "one of two"])  # fmt: skip
-def test_a_wrapper_whose_parameters_the_program_itself_brings_together(between, expected):
-    """Nobody says that nothing does, where the same report says what was seen to."""
-    alone = [ev.Usage(wrapper=0, forwards=1, no_sync=1, no_sync_forwards=1, last_armed=False)]
-
-    def rank(own):
-        steps = [stepped(own, own, usage=alone), *between, stepped(own, own, number=1, usage=alone)]
-        return [wrapped(3), optimizer(wrapper=0), *steps, transfers(others=2)]
-
-    assert found(rank("gh"), rank("ij")) == expected
 
 
 def test_the_first_broadcast_is_not_an_average():

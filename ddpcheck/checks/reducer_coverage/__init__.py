@@ -20,7 +20,6 @@ CHECK = Check(
         Rule("left-out-of-reduction", "parameters are left out of what adds up all other gradients"),
         Rule("separate-models", "ranks, or groups of them, train models of their own on shards of one dataset"),
         Rule("copies-never-reduced", "gradients of what ranks began alike with are never added up", advisory=True),
-        Rule("forwards-without-sync", "every forward runs under no_sync(), and no other synchronisation was seen"),
         Rule("repeated-step", "an optimizer steps twice on the same gradients"),
         Rule("gradients-zeroed-before-step", "reduced gradients are gone when the optimizer steps"),
         Rule("gradients-reduced-twice", "the program reduces gradients that DDP or FSDP has already reduced"),

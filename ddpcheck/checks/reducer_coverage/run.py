@@ -12,7 +12,6 @@ from ddpcheck.checks.reducer_coverage import (
     reduced_twice,
     reused_or_dropped_gradients,
     round_the_wrapper,
-    unsynced_wrappers,
 )
 from ddpcheck.checks.reducer_coverage.shares import ROWS
 from ddpcheck.checks.share_rows import read_shares
@@ -29,6 +28,7 @@ _NOTHING = "ddpcheck saw no module in DistributedDataParallel, and no gradient t
 
 Steps = Sequence[tuple[int, list[ev.Step]]]
 
+NOT_PREPARED = "reduction-not-prepared"
 WITHOUT_FORWARD = "no-sync-without-forward"
 NEVER_REDUCED = "copies-never-reduced"
 """The rule of what may as well be meant: an advisory, whose steps are neither right nor wrong."""
@@ -53,7 +53,6 @@ def judge(world: World) -> Judged:
         looked = [(number, step) for number, step in steps if all(s.gradients for s in step)]
         orphaned = _orphaned(optimizer, looked)
         findings += [orphaned] if orphaned is not None else []
-        findings += unsynced_wrappers.judge(world, optimizer)
         findings += [*reused_or_dropped_gradients.judge(optimizer), *reduced_twice.judge(world, optimizer)]
         for wrapper, places in optimizer.by_wrapper().items():
             if wrapper is None:
@@ -69,7 +68,7 @@ def judge(world: World) -> Judged:
                 (advised if wasted and wasted[0].rule == PER_MICRO_BATCH else findings).extend(wasted)
     findings += [*reduced_twice.of_declared(world), *bucket_order.judge(world)]
     shares = read_shares(mixing.of(world), ROWS)
-    findings += shares.findings
+    findings += [one for one in shares.findings if one.rule != NOT_PREPARED or not findings]
     if not findings:
         advised += left_behind.judge(world)
     own = max((finding.count for finding in findings if finding.rule != NEVER_REDUCED), default=0)

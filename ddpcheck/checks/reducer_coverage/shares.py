@@ -28,6 +28,20 @@ ROWS = (
         },
     ),
     ShareRow(
+        rule="reduction-not-prepared",
+        patterns=("own",),
+        grounds=("wrapper",),
+        expected="gradients of wrapped parameters to be reduced over {holders} before each step",
+        found="{gradients} of which each rank steps on its own alone, in {steps} of {of} looked at, and nothing to bring "
+        "the parameters together: {names}",
+        causes={
+            "": Words(
+                "every forward ran under no_sync(), or what reduces them was replaced",
+                "If DDP is to reduce, leave no_sync() before the last forward of a step.",
+            )
+        },
+    ),
+    ShareRow(
         rule="reduced-over-wrong-ranks",
         patterns=("foreign",),
         grounds=("copies", "declared", "computed", "joined", "dealt", "observed", "ignored"),
