@@ -170,8 +170,8 @@ class Process:
     def text_at(self, file: str, line: int) -> str:
         """The text of any line of the functions whose text is on record; empty where it is not."""
         for (name, first), body in self._bodies.items():
-            lines = body.split("\n") if name == file and first <= line else []
-            if line - first < len(lines):
+            lines = body.split("\n") if name == file else []
+            if 0 <= line - first < len(lines):
                 return lines[line - first].strip()
         return ""
 
