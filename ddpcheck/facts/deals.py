@@ -11,14 +11,15 @@ from ddpcheck.judging.world import Rank, World
 
 
 @once_per_world
-def dealt(world: World) -> Line | None:
-    """A training loop in which every rank goes through its shard of one dataset."""
-    for line in loops(world):
-        loaders = [ones[0].loader for ones in line.passes.values()]
-        sharded = all(one is not None and one.distributed and one.replicas == world.world_size for one in loaders)
-        if line.training and len(line.passes) == len(world) and sharded and not _is_own(line):
-            return line
-    return None
+def dealt(world: World) -> list[Line]:
+    """The training loops in which every rank goes through its shard of one dataset."""
+    return [line for line in loops(world) if line.training and _is_dealt(world, line) and not _is_own(line)]
+
+
+def _is_dealt(world: World, line: Line) -> bool:
+    loaders = [ones[0].loader for ones in line.passes.values()]
+    sharded = all(one is not None and one.distributed and one.replicas == world.world_size for one in loaders)
+    return len(line.passes) == len(world) and sharded
 
 
 def _is_own(line: Line) -> bool:
@@ -29,7 +30,7 @@ def _is_own(line: Line) -> bool:
 @once_per_world
 def without_meeting(world: World) -> Line | None:
     """The same, where all that went between ranks is on record, and no file may bring their models together."""
-    line = dealt(world)
+    line = next(iter(dealt(world)), None)
     if line is None or not world.complete or by_files(world) or not all(map(_is_whole, world)):
         return None
     return line

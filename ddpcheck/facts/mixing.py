@@ -8,6 +8,7 @@ after the one before, it is known who holds the same now and has not before, and
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -73,6 +74,10 @@ class Between(NamedTuple):
     """Tensors that went into a collective which makes the same of them on all ranks, whatever takes that."""
     lines: tuple[CallSite | None, ...]
     """Where the program exchanged tensors of some size between these steps."""
+    is_evaluated: bool
+    """Some rank has called a model without gradients between these steps: a mean may be for that."""
+    based: frozenset[int]
+    """Tensors whose copies were written to, and differ by what they differed at some moment before the step before."""
 
     @property
     def met(self) -> frozenset[int]:
@@ -97,10 +102,10 @@ class Mixing(NamedTuple):
     """In the order of steps, of those before which all ranks have looked."""
     moved: Mapping[int, frozenset[int]]
     """By rank that was looked at, the tensors that were written to between any two of its steps, by whatever means."""
-    exchanged: frozenset[int]
-    """Tensors of whose shape the program has exchanged something, whenever that was, and has no other of that shape."""
+    is_all_seen: bool
+    """What was exchanged in each of the rounds of the whole run was exchanged in one that was looked at, too."""
     is_dealt: bool
-    """One dataset is dealt out to all ranks: they train one model, unless something says otherwise."""
+    """One dataset is dealt out to all ranks that train these: they train one model, unless something says otherwise."""
     has_other_models: bool
     """Some rank has several models with tensors of these names: a mean may be for another one."""
     meets: bool = False
@@ -222,8 +227,8 @@ def _mixing(world: World, family: Family, earlier: Sequence[Family], groups: Seq
         family,
         between,
         {number: frozenset().union(*its) for number in ranks if (its := _moved(ranks[number], family, own[number]))},
-        _exchanged(world, family),
-        deals.dealt(world) is not None,
+        all(_is_all_seen(ranks[number], family, between) for number in ranks),
+        _is_dealt(world, family),
         any(_several_models(ranks[number], family) for number in ranks),
     )
 
@@ -275,13 +280,26 @@ def _moved(rank: Rank, family: Family, own: Mapping[int, int]) -> list[frozenset
     return [frozenset(own[place] for place in one.moved if place in own) for one in looked]
 
 
-def _exchanged(world: World, family: Family) -> frozenset[int]:
-    details = {one.detail for _, one in world.of(ev.Call)}
-    kinds = [
-        f"{tensor.held[min(tensor.held)].piece.dtype}[{', '.join(map(str, tensor.shape))}]" for tensor in family.tensors
-    ]
-    sent = {kind for kind in kinds if kinds.count(kind) == 1 and any(one.startswith(kind) for one in details)}
-    return frozenset(place for place, kind in enumerate(kinds) if kind in sent)
+def _is_all_seen(rank: Rank, family: Family, between: Sequence[Between]) -> bool:
+    """Whether no round after the first step has other exchanges of tensors than those that were looked at."""
+    steps = [(one.n, one.number) for one in rank.of(ev.Step) if one.optimizer == family.optimizers[rank.rank]]
+    rounds: dict[int, set[tuple[str, str, str]]] = {}
+    for call in rank.of(ev.Call):
+        place = bisect_left(steps, (call.n, 0))
+        if place and exchanges.is_of_tensors(call):
+            rounds.setdefault(steps[place - 1][1] + 1, set()).add((call.op, call.group, call.detail))
+    looked = [rounds.get(one.number, set()) for one in between]
+    return all(its in looked for its in rounds.values())
+
+
+def _is_dealt(world: World, family: Family) -> bool:
+    """Whether most of its windows lie within loops in which a dataset is dealt out."""
+    for number in family.optimizers:
+        spans = [(one.begun.n, one.end) for line in deals.dealt(world) for one in line.passes.get(number, ())]
+        steps = [one.ranks[number].step.n for one in family.windows if number in one.ranks]
+        if sum(any(begun < n < end for begun, end in spans) for n in steps) * 2 <= len(steps):
+            return False
+    return True
 
 
 def _several_models(rank: Rank, family: Family) -> bool:
@@ -306,6 +324,7 @@ class _Looks:
         self.number = family.optimizers[rank.rank]
         self.rank, self.tensors, self.own = rank, family.tensors, own
         self.windows = {one.number: one.ranks[rank.rank] for one in family.windows if one.number in of.windows}
+        self.steps = {one.number: one.n for one in rank.of(ev.Step) if one.optimizer == self.number}
         self.before = dict(self._before(of))
         self.entered = {one.number: one for one in rank.of(ev.AfterExchange) if one.optimizer == self.number}
         self.ended = {one.number: one for one in _whole(rank, self.number) if one.number in of.ended}
@@ -332,11 +351,13 @@ class _Looks:
         """The last step before this one of which digests are known."""
         return max((one for one in self.ended if one < number), default=None)
 
-    def begun(self, place: int) -> Numbers:
-        """The sketch of what it had of a tensor at first; not a number where another optimizer had it before."""
-        first = min(self.windows)
-        pieces = [one.piece for one in self.tensors[place].held[self.rank.rank].stepped if first not in self.before]
-        each = [self.windows[first].before[one].sketch for one in pieces if one in self.windows[first].before]
+    def left(self, place: int, number: int) -> Numbers:
+        """The sketch of what a step has left of a tensor, or of what it was when the first one began, as step -1."""
+        window = self.windows.get(number if number >= 0 else min(self.windows))
+        values = {} if window is None else window.after if number >= 0 else window.before
+        each = [
+            values[one.piece].sketch for one in self.tensors[place].held[self.rank.rank].stepped if one.piece in values
+        ]
         return np.sum(each, axis=0) if each else np.full(NUMBERS, np.nan)
 
     def copy(self, place: int, number: int) -> _Copy | None:
@@ -377,14 +398,20 @@ class _Looks:
             else _Copy(left, comes, last == number - 1, None)
         )
 
+    def _is_before(self, record: ev.Record, number: int) -> bool:
+        """Whether something was after the step before, and before this one."""
+        return self.steps.get(number - 1, -1) < record.n < self.steps.get(number, -1)
+
     def lines(self, number: int) -> tuple[CallSite | None, ...]:
         """Where it exchanged tensors of some size before a step."""
         if number in self.entered:
             return tuple(map(self.rank.where, self.entered[number].sites))
-        steps = {one.number: one.n for one in self.rank.of(ev.Step) if one.optimizer == self.number}
-        begun, ended = steps.get(number - 1, -1), steps.get(number, -1)
-        sites = [one.site for one in self.rank.of(ev.Call) if begun < one.n < ended and exchanges.is_of_tensors(one)]
-        return tuple(map(self.rank.where, dict.fromkeys(sites)))
+        calls = (one for one in self.rank.of(ev.Call) if self._is_before(one, number) and exchanges.is_of_tensors(one))
+        return tuple(map(self.rank.where, dict.fromkeys(one.site for one in calls)))
+
+    def is_evaluated(self, number: int) -> bool:
+        """Whether it has called a model without gradients before a step."""
+        return any(self._is_before(one, number) for one in self.rank.of(ev.Evaluated))
 
     def carried(self, number: int) -> frozenset[int]:
         """What went into a collective before a step which makes the same of it on all of its ranks."""
@@ -421,7 +448,7 @@ class _Solver:
             places = [place for place, its in differing.items() if tuple(its) == wholes]
             solved: dict[tuple[object, ...], dict[int, Became]] = {}
             for ranks in wholes:
-                for place, became in self._became(ranks, places, differing, solved).items():
+                for place, became in self._became(ranks, places, differing, solved, number).items():
                     by[place][ranks] = became
         found = Between(
             number,
@@ -431,6 +458,8 @@ class _Solver:
             frozenset(n for n, its in comes.items() if len(set(its)) == len(its)),
             frozenset.intersection(*(one.carried(number) for one in self.looks.values())),
             next((lines for one in self.looks.values() if (lines := one.lines(number))), ()),
+            any(one.is_evaluated(number) for one in self.looks.values()),
+            frozenset(n for n, its in differing.items() if self._is_based(n, its, number)),
         )
         for place in found.met:
             for ranks, copy in differing[place].items():
@@ -462,6 +491,7 @@ class _Solver:
         places: Sequence[int],
         differing: Mapping[int, Mapping[Ranks, _Copy]],
         solved: dict[tuple[object, ...], dict[int, Became]],
+        number: int,
     ) -> dict[int, Became]:
         """What one copy of these tensors is; there are the same copies of all of them.
 
@@ -477,7 +507,7 @@ class _Solver:
         if known:
             holds = tuple((n, differing[n][ranks].comes) for n in known)
             if holds not in solved or any(one.earlier for one in solved[holds].values()):
-                solved[holds] = self._sums(ranks, known, differing)
+                solved[holds] = self._sums(ranks, known, differing, number)
             found |= solved[holds]
         for place in places:
             its = differing[place]
@@ -488,31 +518,55 @@ class _Solver:
             found.setdefault(place, Became(how, frozenset().union(*same) if len(same) > 1 else frozenset()))
         return found
 
+    def _is_based(self, place: int, copies: Mapping[Ranks, _Copy], number: int) -> bool:
+        """Whether copies differ by what they differed at some earlier moment, whatever they have in common since."""
+        if not all(one.numbers and one.left != one.comes for one in copies.values()):
+            return False
+        comes = np.array([_numbers(one)[1] for one in copies.values()])
+        now, size, limit = comes - comes[0], float(np.linalg.norm(comes[0])), float(self.limit[place])
+        differ = float(np.linalg.norm(now))
+        if not differ > DIFFER * limit * size:
+            return False
+        for moment in range(-1, number - 1):
+            had = np.array([np.sum([self.looks[one].left(place, moment) for one in ranks], axis=0) for ranks in copies])
+            factors, off = least_squares.multiple(now.reshape(1, -1), (had - had[0]).reshape(1, -1))
+            if off[0] * differ < DIFFER * limit * size and abs(factors[0]) > SMALL:
+                return True
+        return False
+
     def _sums(
-        self, ranks: Ranks, places: Sequence[int], differing: Mapping[int, Mapping[Ranks, _Copy]]
+        self, ranks: Ranks, places: Sequence[int], differing: Mapping[int, Mapping[Ranks, _Copy]], number: int
     ) -> dict[int, Became]:
         wholes = list(differing[places[0]])
         had = np.array([[_numbers(differing[n][one])[0] for n in places] for one in wholes])
         wanted = np.array([_numbers(differing[n][ranks])[1] for n in places])
-        earlier = np.array([self._earlier(ranks, n) for n in places])
-        columns = np.concatenate([had, earlier[None]])
+        nothing = np.full(NUMBERS, np.nan)  # what it is when this optimizer begins is what is asked for
+        earlier = np.array([self._earlier(ranks, n) if number else nothing for n in places])
+        columns = np.nan_to_num(np.concatenate([had, earlier[None]]))
         limit, equations = self.limit[places], self.equations[places]
         apart = np.max([least_squares.sizes(one - had[0]) for one in had], axis=0)
         left = apart > DIFFER * limit * least_squares.sizes(wanted)
         found: dict[int, Numbers] = {}
         """By number among the places, by what each copy, and at last what it was itself earlier, is in it."""
-        for unknowns in self._models(wholes):
-            these = np.flatnonzero(left & (equations > len(unknowns) + 1))
+        sets = self._sets(wholes)
+        for its, totals in zip(sets, np.tensordot(sets, columns, axes=(1, 0)), strict=True):
+            factors, off = least_squares.multiple(wanted, totals)
+            for n in np.flatnonzero(left & (equations > 2) & (off < limit)):
+                found[int(n)] = float(factors[n]) * its
+                left[n] = False
+        for unknowns in self._models(sets, len(wholes)):
+            is_many = len(unknowns) > least_squares.MOST  # several tensors have to say it together
+            these = np.flatnonzero(left & (is_many | (equations > len(unknowns) + 1)))
             if not len(these):
                 continue
-            each = np.tensordot(unknowns, np.nan_to_num(columns[:, these], nan=0.0), axes=(1, 0))
+            each = np.tensordot(unknowns, columns[:, these], axes=(1, 0))
             for at, factors, _ in least_squares.shares(wanted[these], each, limit[these], equations[these]):
                 found[int(these[at])] = factors @ unknowns
                 left[these[at]] = False
         usual = Counter(tuple(np.round(one, 3)) for one in found.values()).most_common(1)
         if usual:  # what few numbers cannot tell is treated as most are, if that fits
             sums = next(one for one in found.values() if tuple(np.round(one, 3)) == usual[0][0])
-            off = least_squares.sizes(np.tensordot(sums, np.nan_to_num(columns), axes=(0, 0)) - wanted)
+            off = least_squares.sizes(np.tensordot(sums, columns, axes=(0, 0)) - wanted)
             for n in np.flatnonzero(off < limit * least_squares.sizes(wanted)):
                 found.setdefault(int(n), sums)
         return {places[n]: _mixed(wholes, sums) for n, sums in found.items()}
@@ -520,25 +574,26 @@ class _Solver:
     def _earlier(self, ranks: Ranks, place: int) -> Numbers:
         """What a copy was when ranks had last met, or when training began."""
         if (ranks, place) not in self.met:
-            self.met[ranks, place] = np.sum([self.looks[rank].begun(place) for rank in ranks], axis=0)
+            self.met[ranks, place] = np.sum([self.looks[rank].left(place, -1) for rank in ranks], axis=0)
         return self.met[ranks, place]
 
-    def _models(self, wholes: Sequence[Ranks]) -> Iterator[Numbers]:
-        """The unknowns of each model, the smallest first: by what each copy, and what was earlier, is in them."""
+    def _sets(self, wholes: Sequence[Ranks]) -> Numbers:
+        """A row for each set of copies whose sum one may be: all of them, those of each group, and each of them."""
         size = len(wholes)
         sets = [range(size), *([n for n in range(size) if wholes[n] & group] for group in self.groups)]
-        sets += [[n] for n in range(size)]
-        means = np.zeros((len(sets), size + 1))
-        for row, its in zip(means, sets, strict=True):
+        rows = np.zeros((len(sets) + size, size + 1))
+        for row, its in zip(rows, [*sets, *([n] for n in range(size))], strict=True):
             row[list(its)] = 1.0
-        means = np.unique(means[means.any(axis=1)], axis=0)[::-1]
+        return np.unique(rows[rows.any(axis=1)], axis=0)[::-1]
+
+    def _models(self, sets: Numbers, size: int) -> Iterator[Numbers]:
+        """The unknowns of each model of several, the smallest first: by what each copy, and what was earlier, is in."""
         each = np.eye(size, size + 1)
         each[1:, 0] = -1.0  # differences, as copies are nearly alike
         before = np.zeros((1, size + 1))
         before[0, -1] = 1.0
-        yield from (one[None] for one in means)
         yield each
-        for one in means:
+        for one in sets[sets.sum(axis=1) > 1]:
             yield np.stack([one, before[0] - one / one.sum()])
         before[0, 0] = -1.0
         yield np.concatenate([each, before])

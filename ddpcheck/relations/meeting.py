@@ -88,32 +88,31 @@ def meetings(each: Sequence[Mixing], sizes: Collection[int]) -> Meetings:
 def _deviation(
     mixing: Mixing, pattern: Pattern, ground: Ground, tensors: Collection[int], windows: Sequence[Between], **more: Any
 ) -> Deviation:
-    line = next((line for one in windows for line in one.lines if line is not None), None)
+    usual = {line for one in mixing.between if not one.met and one not in windows for line in one.lines}
+    lines = [line for one in windows for line in one.lines if line is not None]
+    line = next((line for line in lines if line not in usual), next(iter(lines), None))
     ranks = more.pop("ranks", None) or frozenset().union(*windows[0].by[min(tensors)])
     numbers = list(dict.fromkeys(one.number for one in windows))
     return Deviation(mixing, pattern, ground, sorted(tensors), ranks, numbers, line, **more)
 
 
 def _not_taken(mixing: Mixing) -> Deviation | None:
-    """Who keeps a mean in another model has made it for that."""
+    """Who keeps a mean in another model, or evaluates it, has made it for that."""
     every = set(range(len(mixing.family.tensors)))
     made = [one for one in mixing.between if one.carried >= every]
     if len(made) < ENOUGH or not mixing.is_dealt or mixing.has_other_models or any(map(mixing.is_written, every)):
         return None
     is_kept = all(one.by.keys() >= every and all(_are_kept(its, "passed") for its in one.by.values()) for one in made)
+    is_kept &= not any(one.is_evaluated for one in made)
     return _deviation(mixing, "not taken", "dealt", every, made) if is_kept else None
 
 
 def _left_out(mixing: Mixing, met: Sequence[Between]) -> Deviation | None:
     """Who takes turns leaves out other tensors each time, and means to."""
-    if len({one.met for one in met}) > 1:
+    if len({one.met for one in met}) > 1 or not mixing.is_all_seen:
         return None
     kept = [{place for place, copies in one.by.items() if _are_kept(copies, "passed")} for one in met]
-    left = {
-        place
-        for place in set.intersection(*kept) - mixing.exchanged
-        if mixing.are_copies(place) and not mixing.is_written(place)
-    }
+    left = {place for place in set.intersection(*kept) if mixing.are_copies(place) and not mixing.is_written(place)}
     if all(map(mixing.is_constant, left)):
         return None
     return _deviation(mixing, "left out", "dealt" if mixing.is_dealt else "observed", left, met, others=len(met[0].met))
@@ -121,15 +120,18 @@ def _left_out(mixing: Mixing, met: Sequence[Between]) -> Deviation | None:
 
 def _taken_by_some(mixing: Mixing, met: Sequence[Between]) -> Deviation | None:
     """Each time the same ranks do not take it: who sends in turn keeps its own now and then."""
-    missing = [{place: ranks for place, copies in one.by.items() if (ranks := _missing(copies))} for one in met]
-    places = {place for place in missing[0] if any(_is_of_all(one, place) for one in met)}.intersection(*missing)
+    missing = [
+        {place: ranks for place, its in one.by.items() if place not in one.even and (ranks := _missing(its))}
+        for one in met
+    ]
+    places = {place for place in missing[0] if any(_is_of_all(one.by[place]) for one in met)}.intersection(*missing)
     sets = {its[place] for its in missing for place in places}
     return _deviation(mixing, "taken by some", "done", places, met, ranks=sets.pop()) if len(sets) == 1 else None
 
 
 def _in_groups(mixing: Mixing, met: Sequence[Between]) -> Deviation | None:
     """Ranks that share a dataset, and exchange nothing else."""
-    if not mixing.is_dealt:
+    if mixing.family.dealt is None or not mixing.is_dealt or not mixing.is_all_seen:
         return None
     reduced = [answer.over for sums in mixing.family.windows for answer in sums.answers]
     parted: dict[tuple[Ranks, ...], list[int]] = defaultdict(list)
@@ -178,22 +180,17 @@ def _parted(mixing: Mixing, each: Sequence[Mixing]) -> Deviation | None:
     if not later:
         return None
     windows, befores = zip(*later, strict=True)
-    return _deviation(mixing, "parted", "done", windows[0].apart, windows, before=befores[0])
+    return _deviation(mixing, "parted", "done", windows[0].based, windows, before=befores[0])
 
 
 def _evened(mixing: Mixing, later: Between, each: Sequence[Mixing]) -> tuple[Mixing, int] | None:
-    """Where its lines have made these tensors the same, if all copies are written to and all apart now."""
-    is_written = (
-        later.is_next
-        and later.lines
-        and not any(one.how == "kept" for copies in later.by.values() for one in copies.values())
-    )
-    if not is_written or later.apart != later.by.keys():
+    """Where its lines have made these tensors the same, if their copies are counted from what differs now."""
+    if not (later.is_next and later.lines and later.based):
         return None
     before = ((other, one) for other in each for one in other.between if one.lines == later.lines and one.met)
     for other, one in before:
         is_earlier = one.number < later.number if other is mixing else other.optimizer < mixing.optimizer
-        if is_earlier and _named(other, one.even) >= _named(mixing, later.apart):
+        if is_earlier and _named(other, one.even) >= _named(mixing, later.based):
             return other, one.number
     return None
 
@@ -214,10 +211,9 @@ def _missing(copies: Mapping[Ranks, Became]) -> Ranks:
     return frozenset[int]().union(*apart) if is_all else frozenset()
 
 
-def _is_of_all(window: Between, place: int) -> bool:
+def _is_of_all(copies: Mapping[Ranks, Became]) -> bool:
     """Whether what some copies of a tensor are then was made of all of them."""
-    everybody = frozenset[int]().union(*window.by[place])
-    return place in window.carried or any(one.over >= everybody for one in window.by[place].values())
+    return any(one.over >= frozenset[int]().union(*copies) for one in copies.values())
 
 
 def _joined(sets: Sequence[Ranks]) -> list[Ranks]:

@@ -144,14 +144,29 @@ def test_collectives_that_make_the_same_of_them():
     assert [one.number for one in found.between if one.carried] == [2, 4, 6, 8]
 
 
-def test_what_has_the_shape_of_something_that_was_sent():
-    """Of which there is one: a table that is averaged seldom."""
+def test_rounds_in_which_something_else_is_exchanged():
+    """A table that is averaged seldom, in rounds that nobody has looked at."""
 
-    def sent(_: int) -> list[Any]:
-        return [call(0, 5, op="all_reduce", detail="float32[64], SUM")]
+    def sent(detail: str) -> Callable[[int], list[Made]]:
+        return lambda _: [call(0, 5, op="all_reduce", detail=detail)]
 
-    assert of({"a.w": kept}, more=sent).exchanged == {0}
-    assert not of({"a.w": kept, "b.w": kept}, more=sent).exchanged
+    assert of({"a.w": kept}).is_all_seen
+    assert not of({"a.w": kept}, exchanges=sent("float32[64], SUM")).is_all_seen
+    assert of({"a.w": kept}, exchanges=sent("float32[], SUM")).is_all_seen
+    assert of({"a.w": kept}, more=sent("float32[64], SUM")).is_all_seen  # before training began
+
+
+def test_many_copies_are_solved_together():
+    """More than the numbers of one tensor can say: several tensors have to."""
+    shares_of = np.arange(1.0, 11.0) / 55
+
+    def weighted(_: int, __: str, left: Left, ___: Vector) -> Vector:
+        found: Vector = sum(share * left[one] for one, share in enumerate(shares_of))
+        return found
+
+    found = of({f"{name}.w": weighted for name in "abcdef"}, ranks=10, steps=4)
+    one = next(one for one in found.between if one.met).by[0][frozenset({0})]
+    assert [round(share * 55, 2) for _, share in one.shares] == [float(n) for n in range(1, 11)]
 
 
 def test_the_ledger_by_places_of_an_optimizer():

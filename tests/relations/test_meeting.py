@@ -15,7 +15,7 @@ from tests.facts.trained import Vector
 from tests.judging.loaded import loader, through
 from tests.judging.own_reductions import carried
 from tests.judging.sharded_models import held, model
-from tests.judging.written import Made, call, exchanged
+from tests.judging.written import Made, call, exchanged, transfers
 
 
 def of(meets: dict[str, Meets], sizes: Callable[[int], set[int]] = lambda _: set(), **more: Any) -> Meetings:
@@ -30,7 +30,7 @@ def deviation(meets: dict[str, Meets], **more: Any) -> Deviation:
 
 def dealt(rank: int) -> list[Made]:
     """Its share of one dataset."""
-    return [loader(rank=rank), *through([rank, rank + 2, rank + 4, rank + 6])]
+    return [loader(rank=rank), *through([rank, rank + 2, rank + 4, rank + 6], ended=False)]
 
 
 def test_means_of_all():
@@ -77,7 +77,7 @@ def test_one_dataset_is_ground_for_a_warning():
     assert deviation({"a.w": mean, "b.w": kept}, more=dealt).ground == "dealt"
 
     def of_its_own(rank: int) -> list[Made]:
-        return [loader(rank=rank), *through(range(8), contents=[(rank, place) for place in range(8)])]
+        return [loader(rank=rank), *through(range(8), contents=[(rank, place) for place in range(8)], ended=False)]
 
     assert deviation({"a.w": mean, "b.w": kept}, more=of_its_own).ground == "observed"
 
@@ -131,7 +131,7 @@ def test_groups_that_something_may_join(more):
 
 
 def shared(rank: int) -> list[Made]:
-    return [loader(rank=rank, replicas=4), *through([rank, rank + 4, rank + 8, rank + 12])]
+    return [transfers(), loader(rank=rank, replicas=4), *through([rank, rank + 4, rank + 8, rank + 12], ended=False)]
 
 
 def made_for_nothing(_: int) -> list[Made]:
@@ -184,15 +184,24 @@ def test_a_move_towards_what_was_before():
 
 
 def test_what_made_copies_the_same_and_does_not_any_more():
+    """The change that ranks have in common is counted from what each had at some step."""
+    base: dict[int, Vector] = {}
+
     def own_base(rank: int, _: str, left: Left, __: Vector) -> Vector:
-        found: Vector = np.mean(list(left.values()), axis=0) + left[rank] * 0.5
+        base.setdefault(rank, left[rank])
+        found: Vector = base[rank] + 0.7 * np.mean(list(left.values()), axis=0) - 0.7 * base[0]
         return found
 
-    def late(turn: int, _: str, meets: Meets) -> Meets:
-        return own_base if turn > 2 else meets
+    def half(rank: int, _: str, left: Left, __: Vector) -> Vector:
+        found: Vector = left[rank] / 2 + np.mean(list(left.values()), axis=0) / 2
+        return found
 
-    one = next(one for one in of({"a.w": mean}, times=late).deviations if one.pattern == "parted")
-    assert (one.windows, one.before is not None and one.before[1]) == ([6, 8], 2)
-    assert not [one for one in of({"a.w": own_base}).deviations if one.pattern == "parted"]
-    other_line = of({"a.w": mean}, times=late, line=lambda number: 20 if number < 5 else 30).deviations
+    def late(then: Meets) -> Any:
+        return lambda turn, _, meets: then if turn > 2 else meets
+
+    found = [one for one in of({"a.w": mean}, times=late(own_base)).deviations if one.pattern == "parted"]
+    assert [(one.windows, one.before is not None and one.before[1]) for one in found] == [([8], 2)]
+    assert not of({"a.w": mean}, times=late(half)).deviations  # each keeps half of its own, on purpose
+    base.clear()
+    other_line = of({"a.w": mean}, times=late(own_base), line=lambda number: 20 if number < 5 else 30).deviations
     assert not [one for one in other_line if one.pattern == "parted"]

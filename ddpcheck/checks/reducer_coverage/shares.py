@@ -32,8 +32,8 @@ ROWS = (
         patterns=("own",),
         grounds=("wrapper",),
         expected="gradients of wrapped parameters to be reduced over {holders} before each step",
-        found="{gradients} of which each rank steps on its own alone, in {steps} of {of} looked at, and nothing to bring "
-        "the parameters together: {names}",
+        found="{gradients} of which each rank steps on its own alone, in {steps} of {of} looked at, and nothing to "
+        "bring the parameters together: {names}",
         causes={
             "": Words(
                 "every forward ran under no_sync(), or what reduces them was replaced",
