@@ -220,7 +220,7 @@ def _mixing(world: World, family: Family, earlier: Sequence[Family], groups: Seq
     ranks = {rank.rank: rank for rank in world if rank.rank in own}
     of = _looked(family, earlier, list(ranks.values()))
     looks = {number: _Looks(ranks[number], family, own[number], of) for number in ranks}
-    solver = _Solver(family, groups, looks)
+    solver = _Solver(family, groups, looks, bool(earlier))
     numbers = set.intersection(*(one.numbers for one in looks.values())) if looks else set[int]()
     between = [one for number in sorted(numbers) if (one := solver.between(number)) is not None]
     return Mixing(
@@ -427,7 +427,7 @@ class _Looks:
 class _Solver:
     """The sums that copies are."""
 
-    def __init__(self, family: Family, groups: Sequence[Ranks], looks: Mapping[int, _Looks]) -> None:
+    def __init__(self, family: Family, groups: Sequence[Ranks], looks: Mapping[int, _Looks], is_later: bool) -> None:
         self.family, self.groups, self.looks = family, groups, looks
         self.wholes = {place: tuple(logical_tensors.wholes(tensor)) for place, tensor in enumerate(family.tensors)}
         kinds = [{piece.dtype for held in one.held.values() for piece in held.pieces} for one in family.tensors]
@@ -435,6 +435,8 @@ class _Solver:
         self.equations = np.array([min(NUMBERS, one.elements) for one in family.tensors])
         self.met: dict[tuple[Ranks, int], Numbers] = {}
         """By stepping ranks and tensor, what the copy was when ranks had last met."""
+        self.even = {*self.wholes} if is_later else set[int]()
+        """Tensors whose copies have been the same after a meeting, or may have been under an optimizer before."""
 
     def between(self, number: int) -> Between | None:
         """What became of all before one step; None where no copies differed."""
@@ -459,8 +461,9 @@ class _Solver:
             frozenset.intersection(*(one.carried(number) for one in self.looks.values())),
             next((lines for one in self.looks.values() if (lines := one.lines(number))), ()),
             any(one.is_evaluated(number) for one in self.looks.values()),
-            frozenset(n for n, its in differing.items() if self._is_based(n, its, number)),
+            frozenset(n for n, its in differing.items() if n in self.even and self._is_based(n, its, number)),
         )
+        self.even |= found.even
         for place in found.met:
             for ranks, copy in differing[place].items():
                 if copy.numbers is not None:
