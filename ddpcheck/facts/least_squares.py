@@ -37,15 +37,6 @@ def fit(wanted: Numbers, columns: Numbers) -> tuple[Numbers, Numbers]:
     return (found / np.where(each > 0, each, 1).T).T, off
 
 
-def multiple(wanted: Numbers, column: Numbers) -> tuple[Numbers, Numbers]:
-    """By tensor, the number by which one column makes it, and how far that is off; column of zeros: it does not."""
-    size = np.einsum("tk,tk->t", column, column)
-    factors: Numbers = np.einsum("tk,tk->t", wanted, column) / size
-    off = sizes(factors[:, None] * column - wanted) / sizes(wanted)
-    off[~np.isfinite(off)] = np.inf
-    return factors, off
-
-
 def shares(
     wanted: Numbers, columns: Numbers, limit: Numbers, equations: NDArray[np.int64]
 ) -> Iterator[tuple[int, Numbers, float]]:

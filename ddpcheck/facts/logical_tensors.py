@@ -91,6 +91,7 @@ def steppers(tensors: Sequence[Tensor]) -> dict[Ranks, list[int]]:
 
 
 def wholes(tensor: Tensor) -> Iterable[Ranks]:
+    """The sets of ranks that have all of a tensor between them; none where slices do not make up a whole."""
     by_slice: dict[object, list[int]] = defaultdict(list)
     for rank, held in sorted(tensor.stepped.items()):
         by_slice[held.slice].append(rank)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -36,8 +37,8 @@ SMALL = 0.01
 
 How = Literal["kept", "mixed", "evened", "written", "passed"]
 """It is what the step before has left; a sum of what ranks had, by known numbers; the same as on ranks from which it
-had differed, by numbers that are not known; written to, and nobody knows how; still another one than on all other
-ranks, after steps that nobody has looked at."""
+had differed, by numbers that are not known; written to, in a way that is not known; still another one than on all
+other ranks, after steps without a look."""
 
 
 class Became(NamedTuple):
@@ -68,8 +69,6 @@ class Between(NamedTuple):
     """By tensor and stepping ranks: of tensors whose copies differed when the earlier step had ended."""
     even: frozenset[int]
     """Those of them whose copies are all the same now."""
-    apart: frozenset[int]
-    """Those whose copies all differ from each other now."""
     carried: frozenset[int]
     """Tensors that went into a collective which makes the same of them on all ranks, whatever takes that."""
     lines: tuple[CallSite | None, ...]
@@ -80,7 +79,7 @@ class Between(NamedTuple):
     """Tensors whose copies were written to, and differ by what they differed at some moment before the step before."""
 
     @property
-    def met(self) -> frozenset[int]:
+    def meeting(self) -> frozenset[int]:
         """The tensors of which some copy took over something of another one."""
         return frozenset(
             place
@@ -143,7 +142,7 @@ def of(world: World) -> list[Mixing]:
     groups = {frozenset(happens_before.members(one.group, world.world_size)) for _, one in world.of(ev.Call)}
     families = reductions.of(world)
     each = [_mixing(world, one, families[:n], sorted(groups, key=sorted)) for n, one in enumerate(families)]
-    meeting = [one for one in each if any(between.met or between.is_unknown for between in one.between)]
+    meeting = [one for one in each if any(between.meeting or between.is_unknown for between in one.between)]
     return [one._replace(meets=any(_named(one.family) & _named(other.family) for other in meeting)) for one in each]
 
 
@@ -158,7 +157,7 @@ def is_trained_apart(world: World) -> bool:
     return (
         any(described.apart for one in aligned for described in one.described)
         or any(grounds(world, one).moved for one in aligned)
-        or any(one.even & one.met for mixing in of(world) for one in mixing.between)
+        or any(one.even & one.meeting for mixing in of(world) for one in mixing.between)
     )
 
 
@@ -166,7 +165,7 @@ def brought_together(world: World, rank: int, optimizer: int) -> set[int]:
     """The places of parameters of a rank's optimizer whose copies are the same after every meeting of any of them."""
     found: set[int] = set()
     for mixing in _of_optimizer(world, rank, optimizer):
-        if met := [one.even for one in mixing.between if one.met & one.even]:
+        if met := [one.even for one in mixing.between if one.meeting & one.even]:
             found |= _places(mixing, rank, frozenset.intersection(*met))
     return found
 
@@ -175,7 +174,7 @@ def mixed(world: World, rank: int, optimizer: int) -> set[int]:
     """The places of those of which copies take over something of others now and then."""
     found: set[int] = set()
     for mixing in _of_optimizer(world, rank, optimizer):
-        found |= _places(mixing, rank, frozenset().union(*(one.met for one in mixing.between)))
+        found |= _places(mixing, rank, frozenset().union(*(one.meeting for one in mixing.between)))
     return found
 
 
@@ -193,30 +192,28 @@ def _of_optimizer(world: World, rank: int, optimizer: int) -> list[Mixing]:
 
 
 def _places(mixing: Mixing, rank: int, tensors: Collection[int]) -> set[int]:
-    return {place for place, tensor in _own(mixing.family)[rank].items() if tensor in tensors}
+    return {place for place, tensor in _own(mixing.family, rank).items() if tensor in tensors}
 
 
-def _own(family: Family) -> dict[int, dict[int, int]]:
-    """By rank and place among the parameters of its optimizer, the tensor."""
-    found: dict[int, dict[int, int]] = {}
-    for rank, number in family.optimizers.items():
-        by_piece = {
-            piece.piece: place
-            for place, tensor in enumerate(family.tensors)
-            if rank in tensor.held
-            for piece in tensor.held[rank].stepped
-        }
-        found[rank] = {}
-        for sums in family.windows:
-            window = sums.ranks.get(rank)
-            for piece, place in window.places.items() if window is not None and window.optimizer == number else ():
-                if piece in by_piece and place >= 0:
-                    found[rank][place] = by_piece[piece]
-    return found
+def _own(family: Family, rank: int) -> dict[int, int]:
+    """By place among the parameters of a rank's optimizer, the tensor."""
+    by_piece = {
+        piece.piece: place
+        for place, tensor in enumerate(family.tensors)
+        if rank in tensor.held
+        for piece in tensor.held[rank].stepped
+    }
+    windows = [sums.ranks[rank] for sums in family.windows if rank in sums.ranks]
+    return {
+        place: by_piece[piece]
+        for window in windows
+        for piece, place in window.places.items()
+        if piece in by_piece and place >= 0 and window.optimizer == family.optimizers[rank]
+    }
 
 
 def _mixing(world: World, family: Family, earlier: Sequence[Family], groups: Sequence[Ranks]) -> Mixing:
-    own = _own(family)
+    own = {rank: _own(family, rank) for rank in family.optimizers}
     ranks = {rank.rank: rank for rank in world if rank.rank in own}
     of = _looked(family, earlier, list(ranks.values()))
     looks = {number: _Looks(ranks[number], family, own[number], of) for number in ranks}
@@ -227,7 +224,7 @@ def _mixing(world: World, family: Family, earlier: Sequence[Family], groups: Seq
         family,
         between,
         {number: frozenset().union(*its) for number in ranks if (its := _moved(ranks[number], family, own[number]))},
-        all(_is_all_seen(ranks[number], family, between) for number in ranks),
+        all(one.is_all_seen(between) for one in looks.values()),
         _is_dealt(world, family),
         any(_several_models(ranks[number], family) for number in ranks),
     )
@@ -280,18 +277,6 @@ def _moved(rank: Rank, family: Family, own: Mapping[int, int]) -> list[frozenset
     return [frozenset(own[place] for place in one.moved if place in own) for one in looked]
 
 
-def _is_all_seen(rank: Rank, family: Family, between: Sequence[Between]) -> bool:
-    """Whether no round after the first step has other exchanges of tensors than those that were looked at."""
-    steps = [(one.n, one.number) for one in rank.of(ev.Step) if one.optimizer == family.optimizers[rank.rank]]
-    rounds: dict[int, set[tuple[str, str, str]]] = {}
-    for call in rank.of(ev.Call):
-        place = bisect_left(steps, (call.n, 0))
-        if place and exchanges.is_of_tensors(call):
-            rounds.setdefault(steps[place - 1][1] + 1, set()).add((call.op, call.group, call.detail))
-    looked = [rounds.get(one.number, set()) for one in between]
-    return all(its in looked for its in rounds.values())
-
-
 def _is_dealt(world: World, family: Family) -> bool:
     """Whether most of its windows lie within loops in which a dataset is dealt out."""
     for number in family.optimizers:
@@ -310,8 +295,8 @@ def _several_models(rank: Rank, family: Family) -> bool:
 class _Copy(NamedTuple):
     """What one rank, or several with a slice each, have of a tensor: after one step, and when the next one begins."""
 
-    left: tuple[bytes, ...]
-    comes: tuple[bytes, ...]
+    end: tuple[bytes, ...]
+    start: tuple[bytes, ...]
     is_next: bool
     numbers: tuple[Numbers, Numbers] | None
     """Sketches of both, where they are known."""
@@ -324,7 +309,7 @@ class _Looks:
         self.number = family.optimizers[rank.rank]
         self.rank, self.tensors, self.own = rank, family.tensors, own
         self.windows = {one.number: one.ranks[rank.rank] for one in family.windows if one.number in of.windows}
-        self.steps = {one.number: one.n for one in rank.of(ev.Step) if one.optimizer == self.number}
+        self.steps = [(one.n, one.number) for one in rank.of(ev.Step) if one.optimizer == self.number]
         self.before = dict(self._before(of))
         self.entered = {one.number: one for one in rank.of(ev.AfterExchange) if one.optimizer == self.number}
         self.ended = {one.number: one for one in _whole(rank, self.number) if one.number in of.ended}
@@ -351,7 +336,7 @@ class _Looks:
         """The last step before this one of which digests are known."""
         return max((one for one in self.ended if one < number), default=None)
 
-    def left(self, place: int, number: int) -> Numbers:
+    def value_after(self, place: int, number: int) -> Numbers:
         """The sketch of what a step has left of a tensor, or of what it was when the first one began, as step -1."""
         window = self.windows.get(number if number >= 0 else min(self.windows))
         values = {} if window is None else window.after if number >= 0 else window.before
@@ -365,8 +350,8 @@ class _Looks:
         looked, later = self._by_moments(place, number), self._by_digests(place, number)
         if looked is None or (not looked.is_next and later is not None and later.is_next):
             return later
-        is_kept = looked.left == looked.comes
-        return later if is_kept and later is not None and later.left != later.comes else looked
+        is_kept = looked.end == looked.start
+        return later if is_kept and later is not None and later.end != later.start else looked
 
     def _by_moments(self, place: int, number: int) -> _Copy | None:
         if number not in self.before:
@@ -398,20 +383,36 @@ class _Looks:
             else _Copy(left, comes, last == number - 1, None)
         )
 
-    def _is_before(self, record: ev.Record, number: int) -> bool:
-        """Whether something was after the step before, and before this one."""
-        return self.steps.get(number - 1, -1) < record.n < self.steps.get(number, -1)
+    def _round(self, record: ev.Record) -> int:
+        """The step before which something was, after the step before that; 0 for what was before all."""
+        place = bisect_left(self.steps, (record.n, 0))
+        return self.steps[place - 1][1] + 1 if place else 0
+
+    @cached_property
+    def rounds(self) -> dict[int, list[ev.Call]]:
+        """By step, the program's exchanges of tensors of some size before it."""
+        found: dict[int, list[ev.Call]] = {}
+        for call in self.rank.of(ev.Call):
+            if exchanges.is_of_tensors(call):
+                found.setdefault(self._round(call), []).append(call)
+        return found
+
+    @cached_property
+    def evaluations(self) -> set[int]:
+        """The steps before which it has called a model without gradients."""
+        return {self._round(one) for one in self.rank.of(ev.Evaluated)}
 
     def lines(self, number: int) -> tuple[CallSite | None, ...]:
         """Where it exchanged tensors of some size before a step."""
-        if number in self.entered:
-            return tuple(map(self.rank.where, self.entered[number].sites))
-        calls = (one for one in self.rank.of(ev.Call) if self._is_before(one, number) and exchanges.is_of_tensors(one))
-        return tuple(map(self.rank.where, dict.fromkeys(one.site for one in calls)))
+        entered, calls = self.entered.get(number), self.rounds.get(number, [])
+        sites = entered.sites if entered is not None else [one.site for one in calls]
+        return tuple(map(self.rank.where, dict.fromkeys(sites)))
 
-    def is_evaluated(self, number: int) -> bool:
-        """Whether it has called a model without gradients before a step."""
-        return any(self._is_before(one, number) for one in self.rank.of(ev.Evaluated))
+    def is_all_seen(self, between: Sequence[Between]) -> bool:
+        """Whether each round after the first step has the exchanges of one of these."""
+        each = {number: {(one.op, one.group, one.detail) for one in calls} for number, calls in self.rounds.items()}
+        looked = [each.get(one.number, set()) for one in between]
+        return all(calls in looked for number, calls in each.items() if number)
 
     def carried(self, number: int) -> frozenset[int]:
         """What went into a collective before a step which makes the same of it on all of its ranks."""
@@ -441,10 +442,9 @@ class _Solver:
     def between(self, number: int) -> Between | None:
         """What became of all before one step; None where no copies differed."""
         known = {place: self._copies(place, number) for place in self.wholes}
-        differing = {n: its for n, its in known.items() if len({one.left for one in its.values()}) > 1}
+        differing = {n: its for n, its in known.items() if len({one.end for one in its.values()}) > 1}
         if not differing:
             return None
-        comes = {n: [one.comes for one in its.values()] for n, its in differing.items()}
         by: dict[int, dict[Ranks, Became]] = {place: {} for place in differing}
         for wholes in dict.fromkeys(tuple(its) for its in differing.values()):
             places = [place for place, its in differing.items() if tuple(its) == wholes]
@@ -456,15 +456,14 @@ class _Solver:
             number,
             all(one.is_next for its in differing.values() for one in its.values()),
             by,
-            frozenset(n for n, its in comes.items() if len(set(its)) == 1),
-            frozenset(n for n, its in comes.items() if len(set(its)) == len(its)),
+            frozenset(n for n, copies in differing.items() if len({one.start for one in copies.values()}) == 1),
             frozenset.intersection(*(one.carried(number) for one in self.looks.values())),
             next((lines for one in self.looks.values() if (lines := one.lines(number))), ()),
-            any(one.is_evaluated(number) for one in self.looks.values()),
+            any(number in one.evaluations for one in self.looks.values()),
             frozenset(n for n, its in differing.items() if n in self.even and self._is_based(n, its, number)),
         )
         self.even |= found.even
-        for place in found.met:
+        for place in found.meeting:
             for ranks, copy in differing[place].items():
                 if copy.numbers is not None:
                     self.met[ranks, place] = copy.numbers[1]
@@ -481,8 +480,8 @@ class _Solver:
             each = [one.numbers for one in known if one.numbers is not None]
             numbers = (np.sum([u for u, _ in each], axis=0), np.sum([w for _, w in each], axis=0))
             found[ranks] = _Copy(
-                tuple(digest for one in known for digest in one.left),
-                tuple(digest for one in known for digest in one.comes),
+                tuple(digest for one in known for digest in one.end),
+                tuple(digest for one in known for digest in one.start),
                 all(one.is_next for one in known),
                 numbers if len(each) == len(known) else None,
             )
@@ -500,7 +499,7 @@ class _Solver:
 
         ``solved``: by what they hold then, the same of other ranks.
         """
-        found = {n: Became("kept", ranks) for n in places if (it := differing[n][ranks]).left == it.comes}
+        found = {n: Became("kept", ranks) for n in places if (it := differing[n][ranks]).end == it.start}
         passed = {n for n in places if not all(one.is_next for one in differing[n].values())}
         known = [
             n
@@ -508,13 +507,13 @@ class _Solver:
             if n not in found and n not in passed and all(one.numbers for one in differing[n].values())
         ]
         if known:
-            holds = tuple((n, differing[n][ranks].comes) for n in known)
+            holds = tuple((n, differing[n][ranks].start) for n in known)
             if holds not in solved or any(one.earlier for one in solved[holds].values()):
                 solved[holds] = self._sums(ranks, known, differing, number)
             found |= solved[holds]
         for place in places:
-            its = differing[place]
-            same = [one for one, copy in its.items() if copy.comes == its[ranks].comes]
+            copies = differing[place]
+            same = [one for one, copy in copies.items() if copy.start == copies[ranks].start]
             if self.family.tensors[place].elements == 1:  # one number may be bounded, or set, on each rank alike
                 same = []
             how: How = "evened" if len(same) > 1 else "passed" if place in passed else "written"
@@ -523,7 +522,7 @@ class _Solver:
 
     def _is_based(self, place: int, copies: Mapping[Ranks, _Copy], number: int) -> bool:
         """Whether copies differ by what they differed at some earlier moment, whatever they have in common since."""
-        if not all(one.numbers and one.left != one.comes for one in copies.values()):
+        if not all(one.numbers and one.end != one.start for one in copies.values()):
             return False
         comes = np.array([_numbers(one)[1] for one in copies.values()])
         now, size, limit = comes - comes[0], float(np.linalg.norm(comes[0])), float(self.limit[place])
@@ -531,9 +530,9 @@ class _Solver:
         if not differ > DIFFER * limit * size:
             return False
         for moment in range(-1, number - 1):
-            had = np.array([np.sum([self.looks[one].left(place, moment) for one in ranks], axis=0) for ranks in copies])
-            factors, off = least_squares.multiple(now.reshape(1, -1), (had - had[0]).reshape(1, -1))
-            if off[0] * differ < DIFFER * limit * size and abs(factors[0]) > SMALL:
+            had = np.array([self._whole(ranks, place, moment) for ranks in copies])
+            factors, off = least_squares.fit(now.reshape(1, -1), (had - had[0]).reshape(1, 1, -1))
+            if off[0] * differ < DIFFER * limit * size and abs(factors[0][0]) > SMALL:
                 return True
         return False
 
@@ -552,10 +551,10 @@ class _Solver:
         found: dict[int, Numbers] = {}
         """By number among the places, by what each copy, and at last what it was itself earlier, is in it."""
         sets = self._sets(wholes)
-        for its, totals in zip(sets, np.tensordot(sets, columns, axes=(1, 0)), strict=True):
-            factors, off = least_squares.multiple(wanted, totals)
+        for members, totals in zip(sets, np.tensordot(sets, columns, axes=(1, 0)), strict=True):
+            factors, off = least_squares.fit(wanted, totals[None])
             for n in np.flatnonzero(left & (equations > 2) & (off < limit)):
-                found[int(n)] = float(factors[n]) * its
+                found[int(n)] = float(factors[0][n]) * members
                 left[n] = False
         for unknowns in self._models(sets, len(wholes)):
             is_many = len(unknowns) > least_squares.MOST  # several tensors have to say it together
@@ -577,8 +576,13 @@ class _Solver:
     def _earlier(self, ranks: Ranks, place: int) -> Numbers:
         """What a copy was when ranks had last met, or when training began."""
         if (ranks, place) not in self.met:
-            self.met[ranks, place] = np.sum([self.looks[rank].left(place, -1) for rank in ranks], axis=0)
+            self.met[ranks, place] = self._whole(ranks, place, -1)
         return self.met[ranks, place]
+
+    def _whole(self, ranks: Ranks, place: int, number: int) -> Numbers:
+        """The sketch of what a step has left of a copy, or of what it was at first, as step -1."""
+        found: Numbers = np.sum([self.looks[rank].value_after(place, number) for rank in ranks], axis=0)
+        return found
 
     def _sets(self, wholes: Sequence[Ranks]) -> Numbers:
         """A row for each set of copies whose sum one may be: all of them, those of each group, and each of them."""
@@ -608,6 +612,6 @@ def _numbers(copy: _Copy) -> tuple[Numbers, Numbers]:
 
 def _mixed(wholes: Sequence[Ranks], sums: Numbers) -> Became:
     largest = float(np.abs(sums).max())
-    its = [(ranks, float(one)) for ranks, one in zip(wholes, sums, strict=False) if abs(one) > SMALL * largest]
-    over = frozenset[int]().union(*(ranks for ranks, _ in its))
-    return Became("mixed", over, tuple((min(ranks), share) for ranks, share in its), float(sums[-1]))
+    shares = [(ranks, float(one)) for ranks, one in zip(wholes, sums[:-1], strict=True) if abs(one) > SMALL * largest]
+    over = frozenset[int]().union(*(ranks for ranks, _ in shares))
+    return Became("mixed", over, tuple((min(ranks), share) for ranks, share in shares), float(sums[-1]))

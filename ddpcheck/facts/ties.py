@@ -326,7 +326,7 @@ def _sent(world: World) -> set[tuple[int, ...]]:
 def _may_meet(rank: Rank, model: int, name: str) -> bool:
     """Whether a collective of its own goes over a parameter, or its gradient, or it is written to between steps.
 
-    Also where nobody has looked whether it is, as on a device.
+    Also without a look at that, as on a device.
     """
     places: dict[int, int] = {}
     for one in rank.of(ev.Optimizer):

@@ -34,8 +34,13 @@ def evaluations(world: World) -> Iterator[tuple[Replicas | None, Evaluation]]:
     by_place: dict[tuple[object, ...], dict[int, Evaluation]] = {}
     for rank in world:
         stages = {one.module: one.stage for one in rank.of(ev.Parallelised) if one.stage is not None}
-        calls = [(call.n, call.number) for call in rank.of(ev.Call) if call.group == "world" and call.op not in _OTHERS]
-        for one in rank.of(ev.Evaluated):
+        evaluated = rank.of(ev.Evaluated)
+        calls = [
+            (call.n, call.number)
+            for call in (rank.of(ev.Call) if evaluated else ())
+            if call.group == "world" and call.op not in _OTHERS
+        ]
+        for one in evaluated:
             site = rank.where(one.site)
             wrapper = None if one.wrapper is None else places.get((rank.rank, one.wrapper))
             if site is not None and (wrapper is None) == (one.wrapper is None):

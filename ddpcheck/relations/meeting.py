@@ -10,8 +10,10 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from ddpcheck.facts import exchanges
 from ddpcheck.facts.logical_tensors import Ranks
 from ddpcheck.facts.mixing import Became, Between, How, Mixing
+from ddpcheck.relations.complete import ENOUGH
 from ddpcheck.vocabulary.model import CallSite
 
 Pattern = Literal["left out", "not taken", "taken by some", "parted", "in groups", "scaled"]
@@ -23,8 +25,8 @@ Ground = Literal["dealt", "observed", "done"]
 """Why it must be whole: one dataset is dealt out to the ranks; copies have begun with the same; or the ranks themselves
 bring them together."""
 
-ENOUGH = 3
-"""Meetings in which it is so, where one or two may be meant."""
+AGREEING = 2
+"""Meetings whose numbers have to agree."""
 NEARLY = 1e-3
 """How far apart sums of shares are that are one."""
 
@@ -71,7 +73,7 @@ def meetings(each: Sequence[Mixing], sizes: Collection[int]) -> Meetings:
     found: list[Deviation | None] = []
     windows: set[tuple[int, int]] = set()
     for mixing in each:
-        every = [one for one in mixing.between if one.met]
+        every = [one for one in mixing.between if one.meeting]
         met = [one for one in every if one.is_next]
         windows.update((mixing.optimizer, one.number) for one in every if one.even >= one.by.keys())
         found.append(_not_taken(mixing))
@@ -88,10 +90,11 @@ def meetings(each: Sequence[Mixing], sizes: Collection[int]) -> Meetings:
 def _deviation(
     mixing: Mixing, pattern: Pattern, ground: Ground, tensors: Collection[int], windows: Sequence[Between], **more: Any
 ) -> Deviation:
-    usual = {line for one in mixing.between if not one.met and one not in windows for line in one.lines}
+    usual = {line for one in mixing.between if not one.meeting and one not in windows for line in one.lines}
     lines = [line for one in windows for line in one.lines if line is not None]
     line = next((line for line in lines if line not in usual), next(iter(lines), None))
-    ranks = more.pop("ranks", None) or frozenset().union(*windows[0].by[min(tensors)])
+    copies = (ranks for one in windows for place in tensors for ranks in one.by.get(place, ()))
+    ranks = more.pop("ranks", None) or frozenset().union(*copies)
     numbers = list(dict.fromkeys(one.number for one in windows))
     return Deviation(mixing, pattern, ground, sorted(tensors), ranks, numbers, line, **more)
 
@@ -109,13 +112,15 @@ def _not_taken(mixing: Mixing) -> Deviation | None:
 
 def _left_out(mixing: Mixing, met: Sequence[Between]) -> Deviation | None:
     """Who takes turns leaves out other tensors each time, and means to."""
-    if len({one.met for one in met}) > 1 or not mixing.is_all_seen:
+    if len({one.meeting for one in met}) > 1 or not mixing.is_all_seen:
         return None
     kept = [{place for place, copies in one.by.items() if _are_kept(copies, "passed")} for one in met]
     left = {place for place in set.intersection(*kept) if mixing.are_copies(place) and not mixing.is_written(place)}
     if all(map(mixing.is_constant, left)):
         return None
-    return _deviation(mixing, "left out", "dealt" if mixing.is_dealt else "observed", left, met, others=len(met[0].met))
+    return _deviation(
+        mixing, "left out", "dealt" if mixing.is_dealt else "observed", left, met, others=len(met[0].meeting)
+    )
 
 
 def _taken_by_some(mixing: Mixing, met: Sequence[Between]) -> Deviation | None:
@@ -135,7 +140,7 @@ def _in_groups(mixing: Mixing, met: Sequence[Between]) -> Deviation | None:
         return None
     reduced = [answer.over for sums in mixing.family.windows for answer in sums.answers]
     parted: dict[tuple[Ranks, ...], list[int]] = defaultdict(list)
-    for place in set.intersection(*(set(one.met) for one in met)):
+    for place in set.intersection(*(set(one.meeting) for one in met)):
         each = [ranks | became.over for one in met for ranks, became in one.by[place].items()]
         stepping = frozenset[int]().union(*each)
         sets = _joined([*each, *(ranks & stepping for ranks in reduced)])
@@ -155,7 +160,7 @@ def _scaled(mixing: Mixing, met: Sequence[Between], sizes: Collection[int]) -> D
         if became.how == "mixed" and became.over - ranks
     ]
     windows = list(dict.fromkeys(one.number for one, _, _ in each))
-    if len(windows) < 2:
+    if len(windows) < AGREEING:
         return None
     share = each[0][2].total
     quotients = {a / b for a in (1, *sizes) for b in (1, *sizes) if a != b}
@@ -187,7 +192,7 @@ def _evened(mixing: Mixing, later: Between, each: Sequence[Mixing]) -> tuple[Mix
     """Where its lines have made these tensors the same, if their copies are counted from what differs now."""
     if not (later.is_next and later.lines and later.based):
         return None
-    before = ((other, one) for other in each for one in other.between if one.lines == later.lines and one.met)
+    before = ((other, one) for other in each for one in other.between if one.lines == later.lines and one.meeting)
     for other, one in before:
         is_earlier = one.number < later.number if other is mixing else other.optimizer < mixing.optimizer
         if is_earlier and _named(other, one.even) >= _named(mixing, later.based):
@@ -218,10 +223,7 @@ def _is_of_all(copies: Mapping[Ranks, Became]) -> bool:
 
 def _joined(sets: Sequence[Ranks]) -> list[Ranks]:
     """Sets that have a rank in common, together."""
-    found: list[Ranks] = []
-    for one in sets:
-        found = [*(its for its in found if not its & one), one.union(*(its for its in found if its & one))]
-    return sorted((one for one in found if one), key=min)
+    return sorted({exchanges.closure(one, lambda _: sets) for one in sets if one}, key=min)
 
 
 def _join(ranks: Ranks, sets: Sequence[Ranks]) -> bool:

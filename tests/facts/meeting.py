@@ -45,7 +45,7 @@ def over(*groups: Sequence[int]) -> Meets:
     return meets
 
 
-def met(
+def ranks_that_meet(
     meets: Mapping[str, Meets],
     *,
     ranks: int = 2,
@@ -53,7 +53,7 @@ def met(
     every: int = 2,
     times: Callable[[int, str, Meets], Meets] = lambda _, __, one: one,
     sketched: int = 100,
-    elements: int = 64,
+    elements: int | Mapping[str, int] = 64,
     line: Callable[[int], int] = lambda _: LINE,
     exchanges: Callable[[int], Sequence[Made]] = lambda _: (),
     **more: Any,
@@ -81,7 +81,7 @@ def met(
 
     def draw(name: str, number: int, rank: int) -> Vector:
         found: Vector = np.random.default_rng([ord(name[0]), number + 1, rank]).normal(size=NUMBERS)
-        found[elements:] = 0
+        found[elements if isinstance(elements, int) else elements[name] :] = 0
         return found
 
     def copies(rank: int, number: int, name: str) -> tuple[Vector, Vector]:

@@ -12,15 +12,16 @@ from ddpcheck import evidence as ev
 from ddpcheck.evidence.sketches import NUMBERS, packed
 from ddpcheck.facts import mixing
 from ddpcheck.facts.mixing import Became, Mixing
-from tests.facts.meeting import Left, Meets, kept, mean, met, over
-from tests.facts.trained import Vector, word
+from tests.facts.meeting import Left, Meets, kept, mean, over, ranks_that_meet
+from tests.facts.trained import Vector, trained, word
+from tests.facts.trained import mean as reduced
 from tests.judging.own_reductions import carried
 from tests.judging.sharded_models import digest, optimizer
 from tests.judging.written import Made, call, exchanged, step
 
 
 def of(meets: dict[str, Meets], **more: Any) -> Mixing:
-    (found,) = mixing.of(met(meets, **more))
+    (found,) = mixing.of(ranks_that_meet(meets, **more))
     return found
 
 
@@ -48,15 +49,15 @@ def mixed(*given: float, earlier: float = 0.0) -> Meets:
 def test_copies_that_nothing_writes_to():
     found = of({"a.w": kept})
     assert {one.how for between in found.between for its in between.by.values() for one in its.values()} == {"kept"}
-    assert not any(between.met or between.even for between in found.between)
+    assert not any(between.meeting or between.even for between in found.between)
     assert not found.may_meet(0)
 
 
 def test_a_mean_of_all():
     found = of({"a.w": mean, "b.w": mean}, ranks=3)
-    assert [one.number for one in found.between if one.met] == [2, 4, 6, 8]
-    one = next(one for one in found.between if one.met)
-    assert one.met == one.even == {0, 1}
+    assert [one.number for one in found.between if one.meeting] == [2, 4, 6, 8]
+    one = next(one for one in found.between if one.meeting)
+    assert one.meeting == one.even == {0, 1}
     assert [line.line for line in one.lines if line is not None] == [20]
     assert all(its.over == {0, 1, 2} and shares(its) == dict.fromkeys(range(3), 0.3333) for its in one.by[0].values())
     assert found.may_meet(0)
@@ -78,17 +79,16 @@ def test_by_which_numbers(meets, given, earlier):
 
 def test_a_factor_of_its_own_is_no_meeting():
     found = of({"a.w": lambda rank, _, left, __: left[rank] * 0.9})
-    assert not any(one.met for one in found.between)
+    assert not any(one.meeting for one in found.between)
     assert found.is_written(0)
 
 
-def test_neighbours():
-    """In a ring of four each takes a third of its own and of both others."""
-    ring = over((0, 1), (2, 3))
-    assert shares(became(ring, ranks=4)) == {0: 0.5, 1: 0.5}
-    found = of({"a.w": ring}, ranks=4)
-    one = next(one for one in found.between if one.met)
-    assert not one.even | one.apart
+def test_pairs():
+    """Each takes half of its own and half of the other's."""
+    pairs = over((0, 1), (2, 3))
+    assert shares(became(pairs, ranks=4)) == {0: 0.5, 1: 0.5}
+    found = of({"a.w": pairs}, ranks=4)
+    assert not next(one for one in found.between if one.meeting).even
 
 
 def test_what_no_sum_explains():
@@ -107,13 +107,16 @@ def test_what_no_sum_explains():
 
 def test_one_number_may_be_bounded_on_each_rank_alike():
     found = of({"a.w": lambda _, __, left, ___: np.minimum(next(iter(left.values())), -50.0) * 0 - 50.0}, elements=1)
-    assert not any(one.met for one in found.between)
+    assert not any(one.meeting for one in found.between)
 
 
 def test_few_numbers_are_treated_as_most_are():
     """A tensor of one element fits in many ways; those beside it say which it is."""
-    found = of({"a.w": mixed(0.25, 0.75), "b.w": mixed(0.25, 0.75)}, elements=64)
-    assert {shares(one)[1] for between in found.between if between.met for one in between.by[1].values()} == {0.75}
+    pair = {"a.w": mixed(0.25, 0.75), "b.w": mixed(0.25, 0.75)}
+    found = of(pair, elements={"a.w": 64, "b.w": 1})
+    assert {shares(one)[1] for between in found.between if between.meeting for one in between.by[1].values()} == {0.75}
+    alone = of(pair, elements=1)
+    assert not any(one.shares for between in alone.between for copies in between.by.values() for one in copies.values())
 
 
 def test_of_digests_alone():
@@ -121,7 +124,7 @@ def test_of_digests_alone():
     found = of({"a.w": mean, "b.w": kept}, sketched=3)
     later = [one for one in found.between if one.number > 3]
     assert [one.number for one in later] == [4, 6, 8]
-    assert all(one.met == one.even == {0} and one.apart == {1} for one in later)
+    assert all(one.meeting == one.even == {0} and 1 in one.by for one in later)
     assert later[0].by[0][frozenset({0})] == Became("evened", frozenset({0, 1}))
 
 
@@ -132,7 +135,8 @@ def test_what_is_not_looked_at_may_have_met():
 
 def test_copies_that_are_the_same_tell_nothing():
     assert of({"a.w": mean}, every=1).between[0].number == 1
-    quiet = of({"a.w": lambda rank, _, left, __: left[0]}, every=1, steps=1)
+    (quiet,) = mixing.of(trained({"a.w": reduced}, parts=False))
+    assert len(quiet.family.windows) == 4
     assert not quiet.between
 
 
@@ -165,15 +169,15 @@ def test_many_copies_are_solved_together():
         return found
 
     found = of({f"{name}.w": weighted for name in "abcdef"}, ranks=10, steps=4)
-    one = next(one for one in found.between if one.met).by[0][frozenset({0})]
+    one = next(one for one in found.between if one.meeting).by[0][frozenset({0})]
     assert [round(share * 55, 2) for _, share in one.shares] == [float(n) for n in range(1, 11)]
 
 
 def test_the_ledger_by_places_of_an_optimizer():
-    world = met({"a.w": mean, "b.w": kept})
+    world = ranks_that_meet({"a.w": mean, "b.w": kept})
     assert mixing.brought_together(world, 0, 0) == {0}
     assert mixing.is_trained_apart(world)
-    assert not mixing.is_trained_apart(met({"a.w": kept}))
+    assert not mixing.is_trained_apart(ranks_that_meet({"a.w": kept}))
 
 
 def test_other_types_round_otherwise():
@@ -217,16 +221,16 @@ def second(comes: Callable[[int], Vector], steps: int = 3) -> Callable[[int], li
 def test_copies_meet_between_two_optimizers(looked, how):
     """One that is made anew for each round."""
     later = second(lambda _: np.full(NUMBERS, 7.0))
-    _, found = mixing.of(met({"a.w": kept}, steps=3, sketched=looked, exchanges=later))
+    _, found = mixing.of(ranks_that_meet({"a.w": kept}, steps=3, sketched=looked, exchanges=later))
     (between,) = found.between
     assert (between.number, between.is_next, between.even) == (0, looked == 3, {0})
     assert {one.how for one in between.by[0].values()} == {how}
 
 
 def test_copies_that_another_optimizer_finds_as_they_were():
-    last = mixing.of(met({"a.w": kept}, steps=3))[0].family.windows[-1].ranks
+    last = mixing.of(ranks_that_meet({"a.w": kept}, steps=3))[0].family.windows[-1].ranks
     left = {rank: next(iter(window.after.values())).sketch for rank, window in last.items()}
-    _, found = mixing.of(met({"a.w": kept}, steps=3, exchanges=second(lambda rank: left[rank])))
+    _, found = mixing.of(ranks_that_meet({"a.w": kept}, steps=3, exchanges=second(lambda rank: left[rank])))
     assert {one.how for one in found.between[0].by[0].values()} == {"kept"}
 
 
@@ -237,5 +241,5 @@ def test_steps_that_nobody_has_looked_at():
     assert [(one.number, one.is_next) for one in later] == [(4, True), (8, True), (12, True)]
     seldom = of({"a.w": mean, "b.w": kept}, every=4, steps=13, sketched=3, ended=lambda number: number < 3)
     later = [one for one in seldom.between if one.number > 3]
-    assert [(one.number, one.is_next, one.met) for one in later] == [(n, False, {0}) for n in (4, 8, 12)]
+    assert [(one.number, one.is_next, one.meeting) for one in later] == [(n, False, {0}) for n in (4, 8, 12)]
     assert {one.how for between in later for one in between.by[1].values()} == {"passed"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddpcheck import evidence as ev
 from ddpcheck.checks.parameter_sync.run import judge
 from ddpcheck.facts import parallelism_seen
-from tests.facts.meeting import kept, mean, met
+from tests.facts.meeting import kept, mean, ranks_that_meet
 from tests.judging import own_reductions
 from tests.judging.own_reductions import carried
 from tests.judging.sharded_models import layout, mesh, optimizer, stepped
@@ -137,10 +137,12 @@ def test_tensors_made_plain_for_a_wrapper():
 def test_parameters_that_meet_now_and_then():
     """Each rank steps its own; of an average that nobody takes it is not said that they are made the same."""
     assert "1 parameter that each rank steps for itself, brought together" in parallelism_seen.paragraph(
-        met({"a.w": mean, "b.w": kept})
+        ranks_that_meet({"a.w": mean, "b.w": kept})
     )
     made = [carried(0, "parameter", flat=True)]
-    kept_apart = met({"a.w": kept}, exchanges=lambda _: [exchanged(n, *(made if n % 2 == 0 else ())) for n in range(9)])
+    kept_apart = ranks_that_meet(
+        {"a.w": kept}, exchanges=lambda _: [exchanged(n, *(made if n % 2 == 0 else ())) for n in range(9)]
+    )
     told = parallelism_seen.paragraph(kept_apart)
     assert "made the same" not in told
     assert "1 parameter exchanged by the program itself" in told

@@ -65,7 +65,7 @@ def trained(
     owners: Mapping[str, int] | None = None,
     piece: Mapping[str, Any] | None = None,
     layout: Callable[[int], ev.Layout | None] = lambda _: None,
-    elements: int = 64,
+    elements: int | Mapping[str, int] = 64,
     sites: Sequence[int] = (7, 7, 7),
     values: Callable[[int, int], Sequence[tuple[str, str, str]]] | None = None,
     looked: Callable[[int, int], bool] = lambda _, __: True,
@@ -94,6 +94,7 @@ def trained(
     }
     if contributed is not None:
         drawn = {key: contributed(*key) for key in drawn}
+    sizes = dict.fromkeys(stepped, elements) if isinstance(elements, int) else elements
     before: dict[tuple[int, str], Vector] = {}
     records: list[list[Made]] = []
     for rank in range(ranks):
@@ -101,7 +102,7 @@ def trained(
         at = {name: place for place, name in enumerate(mine)}
         pieces = [
             ev.Piece(
-                piece=n, model=0, path=name, shape=(elements,), sizes=(elements,), offset=(0,),
+                piece=n, model=0, path=name, shape=(sizes[name],), sizes=(sizes[name],), offset=(0,),
                 layout=layout(rank), **{"dtype": "float32", **(piece or {})},
             )
             for n, name in enumerate(stepped)

@@ -10,7 +10,7 @@ import pytest
 
 from ddpcheck.facts import mixing
 from ddpcheck.relations.meeting import Deviation, Meetings, meetings
-from tests.facts.meeting import Left, Meets, kept, mean, met, over
+from tests.facts.meeting import Left, Meets, kept, mean, over, ranks_that_meet
 from tests.facts.trained import Vector
 from tests.judging.loaded import loader, through
 from tests.judging.own_reductions import carried
@@ -20,7 +20,7 @@ from tests.judging.written import Made, call, exchanged, transfers
 
 def of(meets: dict[str, Meets], sizes: Callable[[int], set[int]] = lambda _: set(), **more: Any) -> Meetings:
     ranks = more.get("ranks", 2)
-    return meetings(mixing.of(met(meets, **more)), {2, ranks, *sizes(ranks)})
+    return meetings(mixing.of(ranks_that_meet(meets, **more)), {2, ranks, *sizes(ranks)})
 
 
 def deviation(meets: dict[str, Meets], **more: Any) -> Deviation:

@@ -77,7 +77,7 @@ ROWS = (
         rule="unequal-after-averaging",
         pattern="parted",
         expected="all ranks to hold the same parameters after what the program exchanges at this line, as {before}",
-        found="{parameters} to differ on all ranks when step {step} began: {names}",
+        found="{parameters} to differ between ranks when step {step} began: {names}",
         cause="the ranks count the change that they have in common from weights that differ{anew}",
         advice="Keep the weights from which changes are counted the same on all ranks: broadcast them, and save and "
         "load them with the rest.",
