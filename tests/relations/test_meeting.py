@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,9 @@ from tests.judging.sharded_models import held, model
 from tests.judging.written import Made, call, exchanged, transfers
 
 
-def of(meets: dict[str, Meets], sizes: Callable[[int], set[int]] = lambda _: set(), **more: Any) -> Meetings:
+def of(meets: dict[str, Meets], **more: Any) -> Meetings:
     ranks = more.get("ranks", 2)
-    return meetings(mixing.of(ranks_that_meet(meets, **more)), {2, ranks, *sizes(ranks)})
+    return meetings(mixing.of(ranks_that_meet(meets, **more)), {2, ranks})
 
 
 def deviation(meets: dict[str, Meets], **more: Any) -> Deviation:
