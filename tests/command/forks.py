@@ -18,8 +18,9 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from tests.progress import wait_for
@@ -87,8 +88,8 @@ class Command:
 
 
 @contextlib.contextmanager
-def forking() -> Iterator[Forks]:
-    """Have such a process for a while."""
+def forking(environment: Mapping[str, str] = MappingProxyType({})) -> Iterator[Forks]:
+    """Have such a process for a while, with these variables in its environment from its start."""
     with tempfile.TemporaryDirectory(prefix="ddpcheck-forks-") as outputs:
         process = subprocess.Popen(
             [sys.executable, __file__],
@@ -96,7 +97,7 @@ def forking() -> Iterator[Forks]:
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
         )
         assert process.stdin is not None
         assert process.stdout is not None

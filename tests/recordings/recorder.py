@@ -20,7 +20,13 @@ from tests.forking import STEADY
 from tests.recordings import store
 from tests.recordings.catalogue import ROOT, Recorded, named
 
-STEADILY = {STEADY: "1", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+STEADILY = {
+    STEADY: "1",
+    "PYTHONHASHSEED": "0",
+    "OMP_NUM_THREADS": "1",
+    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0",  # its caches hand memory out as it is, whatever mallopt says
+}
+"""The environment of programs that are recorded, from the start of the process that they are forked from."""
 
 
 class Recorder:
@@ -91,7 +97,7 @@ class Recorder:
                 )
             return
         if self._forks is None:
-            self._forks = self._held.enter_context(forking())
+            self._forks = self._held.enter_context(forking(STEADILY))
         with tempfile.TemporaryDirectory(prefix="ddpcheck-program-") as here:
             given = [one for one in program.arguments if isinstance(one, str)]
             command = self._forks.start([*arguments, *given], Path(here), {**environment, "SCRATCH": here})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import platform
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from ddpcheck.verdict.verdict import CheckResult, Verdict
 from ddpcheck.vocabulary.model import CallSite, Finding
 from tests.recordings import assertions, devices, matrix, store, trainers
 from tests.recordings.catalogue import DEVICE, FIXTURES, ROOT, everything
+from tests.recordings.recorder import STEADILY
 
 PROGRAM = "checks/gradient_sync/faulty"
 
@@ -49,6 +52,30 @@ def test_a_program_is_recorded_and_judged_again(tmp_path):
     assert checked.returncode == 1
     assert f"-{PROGRAM} | gradient-sync/" in checked.stdout
     assert " | warning | " in (tmp_path / "matrix.txt").read_text()
+
+
+UNWRITTEN = """
+import random, torch
+from tests.forking import be_steady
+be_steady()
+kept, odd = [], 0
+for _ in range(20_000):
+    kept.append(torch.empty(random.choice([4, 8, 12, 48, 96, 200])))
+    odd += kept[-1].unique().numel() > 1
+    kept[-1].normal_()
+    if len(kept) > 200:
+        kept.pop(random.randrange(200))
+print(odd)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc fills memory that it hands out")
+def test_memory_that_a_recorded_program_does_not_write_to_is_the_same_each_time():
+    environment = {**os.environ, **STEADILY}
+    done = subprocess.run(
+        [sys.executable, "-c", UNWRITTEN], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "0\n"
 
 
 @pytest.mark.parametrize("what", ["records", "probes", "program", "torch", "Python"])
