@@ -55,17 +55,15 @@ def test_a_program_is_recorded_and_judged_again(tmp_path):
 
 
 UNWRITTEN = """
-import random, torch
+import ctypes
 from tests.forking import be_steady
 be_steady()
-kept, odd = [], 0
-for _ in range(20_000):
-    kept.append(torch.empty(random.choice([4, 8, 12, 48, 96, 200])))
-    odd += kept[-1].unique().numel() > 1
-    kept[-1].normal_()
-    if len(kept) > 200:
-        kept.pop(random.randrange(200))
-print(odd)
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+memory = libc.malloc(1000)
+ctypes.memset(memory, 7, 1000)
+libc.free(ctypes.c_void_p(memory))
+print(set(ctypes.string_at(libc.malloc(1000), 1000)))
 """
 
 
@@ -75,7 +73,7 @@ def test_memory_that_a_recorded_program_does_not_write_to_is_the_same_each_time(
     done = subprocess.run(
         [sys.executable, "-c", UNWRITTEN], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout == "0\n"
+    assert done.stdout == f"{ {0x55 ^ 0xFF} }\n"
 
 
 @pytest.mark.parametrize("what", ["records", "probes", "program", "torch", "Python"])
