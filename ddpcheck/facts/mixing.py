@@ -18,11 +18,11 @@ import numpy as np
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence.sketches import NUMBERS
-from ddpcheck.facts import deals, exchanges, least_squares, logical_tensors, moments, reductions
+from ddpcheck.facts import deals, exchanges, group_sizes, least_squares, logical_tensors, moments, reductions
 from ddpcheck.facts.logical_tensors import Ranks
 from ddpcheck.facts.reductions import Family
 from ddpcheck.facts.sketches import Numbers
-from ddpcheck.judging import happens_before, step_alignment
+from ddpcheck.judging import step_alignment
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.replicated_parameters import grounds
 from ddpcheck.judging.world import Rank, World
@@ -139,14 +139,14 @@ class Mixing(NamedTuple):
 @np.errstate(all="ignore")
 def of(world: World) -> list[Mixing]:
     """What is known of each family of optimizers."""
-    groups = {frozenset(happens_before.members(one.group, world.world_size)) for _, one in world.of(ev.Call)}
+    groups = {ranks for its in group_sizes.groups(world).values() for ranks in its}
     families = reductions.of(world)
     each = [_mixing(world, one, families[:n], sorted(groups, key=sorted)) for n, one in enumerate(families)]
     meeting = [one for one in each if any(between.meeting or between.is_unknown for between in one.between)]
-    return [one._replace(meets=any(_named(one.family) & _named(other.family) for other in meeting)) for one in each]
+    return [one._replace(meets=any(_keys(one.family) & _keys(other.family) for other in meeting)) for one in each]
 
 
-def _named(family: Family) -> set[tuple[str, str, object]]:
+def _keys(family: Family) -> set[tuple[str, str, object]]:
     return {(one.model, one.path, one.slice) for one in family.tensors}
 
 
@@ -165,8 +165,8 @@ def brought_together(world: World, rank: int, optimizer: int) -> set[int]:
     """The places of parameters of a rank's optimizer whose copies are the same after every meeting of any of them."""
     found: set[int] = set()
     for mixing in _of_optimizer(world, rank, optimizer):
-        if met := [one.even for one in mixing.between if one.meeting & one.even]:
-            found |= _places(mixing, rank, frozenset.intersection(*met))
+        if rounds := [one.even for one in mixing.between if one.meeting & one.even]:
+            found |= _places(mixing, rank, frozenset.intersection(*rounds))
     return found
 
 
@@ -215,7 +215,7 @@ def _own(family: Family, rank: int) -> dict[int, int]:
 def _mixing(world: World, family: Family, earlier: Sequence[Family], groups: Sequence[Ranks]) -> Mixing:
     own = {rank: _own(family, rank) for rank in family.optimizers}
     ranks = {rank.rank: rank for rank in world if rank.rank in own}
-    of = _looked(family, earlier, list(ranks.values()))
+    of = _common_looks(family, earlier, list(ranks.values()))
     looks = {number: _Looks(ranks[number], family, own[number], of) for number in ranks}
     solver = _Solver(family, groups, looks, bool(earlier))
     numbers = set.intersection(*(one.numbers for one in looks.values())) if looks else set[int]()
@@ -230,7 +230,7 @@ def _mixing(world: World, family: Family, earlier: Sequence[Family], groups: Seq
     )
 
 
-class Looked(NamedTuple):
+class CommonLooks(NamedTuple):
     """What all ranks of a family have looked at."""
 
     windows: set[int]
@@ -242,23 +242,23 @@ class Looked(NamedTuple):
     """These are the last ones that those have made, and not the last that all ranks have looked at."""
 
 
-def _looked(family: Family, earlier: Sequence[Family], ranks: Sequence[Rank]) -> Looked:
+def _common_looks(family: Family, earlier: Sequence[Family], ranks: Sequence[Rank]) -> CommonLooks:
     numbers = family.optimizers
-    windows = _common(family)
+    windows = _common_windows(family)
     ended = set.intersection(*({one.number for one in _whole(rank, numbers[rank.rank])} for rank in ranks))
     for other in reversed(earlier):
-        if other.optimizers.keys() == numbers.keys() and _named(family) & _named(other):
+        if other.optimizers.keys() == numbers.keys() and _keys(family) & _keys(other):
             made = {rank.rank: _last_step(rank, other.optimizers[rank.rank]) for rank in ranks}
             each = {sums.number: sums.ranks for sums in other.windows}
             last = {number: of[number] for number, step in made.items() if (of := each.get(step, {})) and number in of}
             if len(last) == len(made):
-                return Looked(windows, ended, last, True)
-            common = _common(other)
-            return Looked(windows, ended, each[max(common)] if common else {}, False)
-    return Looked(windows, ended, {}, False)
+                return CommonLooks(windows, ended, last, True)
+            common = _common_windows(other)
+            return CommonLooks(windows, ended, each[max(common)] if common else {}, False)
+    return CommonLooks(windows, ended, {}, False)
 
 
-def _common(family: Family) -> set[int]:
+def _common_windows(family: Family) -> set[int]:
     return {one.number for one in family.windows if one.ranks.keys() == family.optimizers.keys()}
 
 
@@ -305,7 +305,7 @@ class _Copy(NamedTuple):
 class _Looks:
     """What one rank has looked at before and after steps that all ranks have looked at."""
 
-    def __init__(self, rank: Rank, family: Family, own: Mapping[int, int], of: Looked) -> None:
+    def __init__(self, rank: Rank, family: Family, own: Mapping[int, int], of: CommonLooks) -> None:
         self.number = family.optimizers[rank.rank]
         self.rank, self.tensors, self.own = rank, family.tensors, own
         self.windows = {one.number: one.ranks[rank.rank] for one in family.windows if one.number in of.windows}
@@ -316,7 +316,7 @@ class _Looks:
         self.exchanged = [one for one in rank.of(ev.Exchanged) if one.optimizer == self.number]
         self.numbers = self.before.keys() | {n for n in self.entered if self._last(n) is not None}
 
-    def _before(self, of: Looked) -> Iterator[tuple[int, tuple[moments.Window, bool]]]:
+    def _before(self, of: CommonLooks) -> Iterator[tuple[int, tuple[moments.Window, bool]]]:
         """By step, the window before it that was looked at, and whether that was right before.
 
         That of its own optimizer, or of the one that ranks have had before for these tensors.
@@ -357,10 +357,10 @@ class _Looks:
         if number not in self.before:
             return None
         before, is_next = self.before[number]
-        left, comes = before.after, self.windows[number].before
+        end, start = before.after, self.windows[number].before
         pieces = [one.piece for one in self.tensors[place].held[self.rank.rank].stepped]
-        pieces = [one for one in pieces if one in left and one in comes]
-        each = [(left[one], comes[one]) for one in pieces]
+        pieces = [one for one in pieces if one in end and one in start]
+        each = [(end[one], start[one]) for one in pieces]
         if not each or any(ev.UNSEEN in (one.digest, other.digest) for one, other in each):
             return None
         return _Copy(
@@ -375,12 +375,12 @@ class _Looks:
         if number not in self.entered or last is None:
             return None
         own = [at for at, tensor in self.own.items() if tensor == place]
-        left = tuple(step_alignment.at(self.ended[last].parameters, at) for at in own)
-        comes = tuple(step_alignment.at(self.entered[number].values, at) for at in own)
+        end = tuple(step_alignment.at(self.ended[last].parameters, at) for at in own)
+        start = tuple(step_alignment.at(self.entered[number].values, at) for at in own)
         return (
             None
-            if {b"", ev.UNSEEN, ev.ABSENT}.intersection(left + comes)
-            else _Copy(left, comes, last == number - 1, None)
+            if {b"", ev.UNSEEN, ev.ABSENT}.intersection(end + start)
+            else _Copy(end, start, last == number - 1, None)
         )
 
     def _round(self, record: ev.Record) -> int:
@@ -434,7 +434,7 @@ class _Solver:
         kinds = [{piece.dtype for held in one.held.values() for piece in held.pieces} for one in family.tensors]
         self.limit = np.array([max(ROUNDING.get(kind, 0.0) for kind in its) for its in kinds])
         self.equations = np.array([min(NUMBERS, one.elements) for one in family.tensors])
-        self.met: dict[tuple[Ranks, int], Numbers] = {}
+        self.at_meeting: dict[tuple[Ranks, int], Numbers] = {}
         """By stepping ranks and tensor, what the copy was when ranks had last met."""
         self.even = {*self.wholes} if is_later else set[int]()
         """Tensors whose copies have been the same after a meeting, or may have been under an optimizer before."""
@@ -466,7 +466,7 @@ class _Solver:
         for place in found.meeting:
             for ranks, copy in differing[place].items():
                 if copy.numbers is not None:
-                    self.met[ranks, place] = copy.numbers[1]
+                    self.at_meeting[ranks, place] = copy.numbers[1]
         return found
 
     def _copies(self, place: int, number: int) -> dict[Ranks, _Copy]:
@@ -524,8 +524,8 @@ class _Solver:
         """Whether copies differ by what they differed at some earlier moment, whatever they have in common since."""
         if not all(one.numbers and one.end != one.start for one in copies.values()):
             return False
-        comes = np.array([_numbers(one)[1] for one in copies.values()])
-        now, size, limit = comes - comes[0], float(np.linalg.norm(comes[0])), float(self.limit[place])
+        start = np.array([_numbers(one)[1] for one in copies.values()])
+        now, size, limit = start - start[0], float(np.linalg.norm(start[0])), float(self.limit[place])
         differ = float(np.linalg.norm(now))
         if not differ > DIFFER * limit * size:
             return False
@@ -547,37 +547,37 @@ class _Solver:
         columns = np.nan_to_num(np.concatenate([had, earlier[None]]))
         limit, equations = self.limit[places], self.equations[places]
         apart = np.max([least_squares.sizes(one - had[0]) for one in had], axis=0)
-        left = apart > DIFFER * limit * least_squares.sizes(wanted)
+        pending = apart > DIFFER * limit * least_squares.sizes(wanted)
         found: dict[int, Numbers] = {}
         """By number among the places, by what each copy, and at last what it was itself earlier, is in it."""
         sets = self._sets(wholes)
         for members, totals in zip(sets, np.tensordot(sets, columns, axes=(1, 0)), strict=True):
             factors, off = least_squares.fit(wanted, totals[None])
-            for n in np.flatnonzero(left & (equations > 2) & (off < limit)):
+            for n in np.flatnonzero(pending & (equations > 2) & (off < limit)):
                 found[int(n)] = float(factors[0][n]) * members
-                left[n] = False
+                pending[n] = False
         for unknowns in self._models(sets, len(wholes)):
             is_many = len(unknowns) > least_squares.MOST  # several tensors have to say it together
-            these = np.flatnonzero(left & (is_many | (equations > len(unknowns) + 1)))
+            these = np.flatnonzero(pending & (is_many | (equations > len(unknowns) + 1)))
             if not len(these):
                 continue
             each = np.tensordot(unknowns, columns[:, these], axes=(1, 0))
             for at, factors, _ in least_squares.shares(wanted[these], each, limit[these], equations[these]):
                 found[int(these[at])] = factors @ unknowns
-                left[these[at]] = False
+                pending[these[at]] = False
         usual = Counter(tuple(np.round(one, 3)) for one in found.values()).most_common(1)
         if usual:  # what few numbers cannot tell is treated as most are, if that fits
             sums = next(one for one in found.values() if tuple(np.round(one, 3)) == usual[0][0])
             off = least_squares.sizes(np.tensordot(sums, columns, axes=(0, 0)) - wanted)
             for n in np.flatnonzero(off < limit * least_squares.sizes(wanted)):
                 found.setdefault(int(n), sums)
-        return {places[n]: _mixed(wholes, sums) for n, sums in found.items()}
+        return {places[n]: _of_shares(wholes, sums) for n, sums in found.items()}
 
     def _earlier(self, ranks: Ranks, place: int) -> Numbers:
         """What a copy was when ranks had last met, or when training began."""
-        if (ranks, place) not in self.met:
-            self.met[ranks, place] = self._whole(ranks, place, -1)
-        return self.met[ranks, place]
+        if (ranks, place) not in self.at_meeting:
+            self.at_meeting[ranks, place] = self._whole(ranks, place, -1)
+        return self.at_meeting[ranks, place]
 
     def _whole(self, ranks: Ranks, place: int, number: int) -> Numbers:
         """The sketch of what a step has left of a copy, or of what it was at first, as step -1."""
@@ -610,7 +610,7 @@ def _numbers(copy: _Copy) -> tuple[Numbers, Numbers]:
     return copy.numbers or (np.full(NUMBERS, np.nan), np.full(NUMBERS, np.nan))
 
 
-def _mixed(wholes: Sequence[Ranks], sums: Numbers) -> Became:
+def _of_shares(wholes: Sequence[Ranks], sums: Numbers) -> Became:
     largest = float(np.abs(sums).max())
     shares = [(ranks, float(one)) for ranks, one in zip(wholes, sums[:-1], strict=True) if abs(one) > SMALL * largest]
     over = frozenset[int]().union(*(ranks for ranks, _ in shares))

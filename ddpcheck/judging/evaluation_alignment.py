@@ -46,8 +46,8 @@ def evaluations(world: World) -> Iterator[tuple[Replicas | None, Evaluation]]:
             if site is not None and (wrapper is None) == (one.wrapper is None):
                 stage = stages.get(one.module)
                 last = bisect_left(calls, (one.n, 0))
-                met = calls[last - 1][1] if last else -1
-                key = (wrapper, site.file, site.line, one.number, met, one.kind, stage, *one.parameters.names)
+                collective = calls[last - 1][1] if last else -1
+                key = (wrapper, site.file, site.line, one.number, collective, one.kind, stage, *one.parameters.names)
                 by_place.setdefault(key, {}).setdefault(rank.rank, []).append((rank, one))
     for (place, *_), by_rank in by_place.items():
         if len(by_rank) > 1 and len({len(records) for records in by_rank.values()}) == 1:

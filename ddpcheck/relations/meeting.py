@@ -73,13 +73,13 @@ def meetings(each: Sequence[Mixing], sizes: Collection[int]) -> Meetings:
     found: list[Deviation | None] = []
     windows: set[tuple[int, int]] = set()
     for mixing in each:
-        every = [one for one in mixing.between if one.meeting]
-        met = [one for one in every if one.is_next]
-        windows.update((mixing.optimizer, one.number) for one in every if one.even >= one.by.keys())
+        rounds = [one for one in mixing.between if one.meeting]
+        adjacent = [one for one in rounds if one.is_next]
+        windows.update((mixing.optimizer, one.number) for one in rounds if one.even >= one.by.keys())
         found.append(_not_taken(mixing))
-        if len(every) >= ENOUGH:
-            found += [_left_out(mixing, every), _taken_by_some(mixing, every), _in_groups(mixing, every)]
-        found += [_scaled(mixing, met, sizes), _parted(mixing, each)]
+        if len(rounds) >= ENOUGH:
+            found += [_left_out(mixing, rounds), _taken_by_some(mixing, rounds), _in_groups(mixing, rounds)]
+        found += [_scaled(mixing, adjacent, sizes), _parted(mixing, each)]
     deviations = [one for one in found if one is not None]
     windows.update(
         (one.mixing.optimizer, number) for one in deviations if one.ground != "observed" for number in one.windows
@@ -110,51 +110,51 @@ def _not_taken(mixing: Mixing) -> Deviation | None:
     return _deviation(mixing, "not taken", "dealt", every, made) if is_kept else None
 
 
-def _left_out(mixing: Mixing, met: Sequence[Between]) -> Deviation | None:
+def _left_out(mixing: Mixing, rounds: Sequence[Between]) -> Deviation | None:
     """Who takes turns leaves out other tensors each time, and means to."""
-    if len({one.meeting for one in met}) > 1 or not mixing.is_all_seen:
+    if len({one.meeting for one in rounds}) > 1 or not mixing.is_all_seen:
         return None
-    kept = [{place for place, copies in one.by.items() if _are_kept(copies, "passed")} for one in met]
-    left = {place for place in set.intersection(*kept) if mixing.are_copies(place) and not mixing.is_written(place)}
-    if all(map(mixing.is_constant, left)):
+    kept = [{place for place, copies in one.by.items() if _are_kept(copies, "passed")} for one in rounds]
+    places = {place for place in set.intersection(*kept) if mixing.are_copies(place) and not mixing.is_written(place)}
+    if all(map(mixing.is_constant, places)):
         return None
     return _deviation(
-        mixing, "left out", "dealt" if mixing.is_dealt else "observed", left, met, others=len(met[0].meeting)
+        mixing, "left out", "dealt" if mixing.is_dealt else "observed", places, rounds, others=len(rounds[0].meeting)
     )
 
 
-def _taken_by_some(mixing: Mixing, met: Sequence[Between]) -> Deviation | None:
+def _taken_by_some(mixing: Mixing, rounds: Sequence[Between]) -> Deviation | None:
     """Each time the same ranks do not take it: who sends in turn keeps its own now and then."""
     missing = [
         {place: ranks for place, its in one.by.items() if place not in one.even and (ranks := _missing(its))}
-        for one in met
+        for one in rounds
     ]
-    places = {place for place in missing[0] if any(_is_of_all(one.by[place]) for one in met)}.intersection(*missing)
+    places = {place for place in missing[0] if any(_is_of_all(one.by[place]) for one in rounds)}.intersection(*missing)
     sets = {its[place] for its in missing for place in places}
-    return _deviation(mixing, "taken by some", "done", places, met, ranks=sets.pop()) if len(sets) == 1 else None
+    return _deviation(mixing, "taken by some", "done", places, rounds, ranks=sets.pop()) if len(sets) == 1 else None
 
 
-def _in_groups(mixing: Mixing, met: Sequence[Between]) -> Deviation | None:
+def _in_groups(mixing: Mixing, rounds: Sequence[Between]) -> Deviation | None:
     """Ranks that share a dataset, and exchange nothing else."""
     if mixing.family.dealt is None or not mixing.is_dealt or not mixing.is_all_seen:
         return None
     reduced = [answer.over for sums in mixing.family.windows for answer in sums.answers]
     parted: dict[tuple[Ranks, ...], list[int]] = defaultdict(list)
-    for place in set.intersection(*(set(one.meeting) for one in met)):
-        each = [ranks | became.over for one in met for ranks, became in one.by[place].items()]
+    for place in set.intersection(*(set(one.meeting) for one in rounds)):
+        each = [ranks | became.over for one in rounds for ranks, became in one.by[place].items()]
         stepping = frozenset[int]().union(*each)
         sets = _joined([*each, *(ranks & stepping for ranks in reduced)])
-        if mixing.are_copies(place) and not any(_join(ranks, sets) for ranks in mixing.family.between):
+        if mixing.are_copies(place) and not any(_is_across(ranks, sets) for ranks in mixing.family.between):
             parted[tuple(sets)].append(place)
     found = [(sets, places) for sets, places in parted.items() if len(sets) > 1]
-    return _deviation(mixing, "in groups", "dealt", found[0][1], met, sets=list(found[0][0])) if found else None
+    return _deviation(mixing, "in groups", "dealt", found[0][1], rounds, sets=list(found[0][0])) if found else None
 
 
-def _scaled(mixing: Mixing, met: Sequence[Between], sizes: Collection[int]) -> Deviation | None:
+def _scaled(mixing: Mixing, rounds: Sequence[Between], sizes: Collection[int]) -> Deviation | None:
     """By a quotient of sizes, whenever they meet."""
     each = [
         (one, place, became)
-        for one in met
+        for one in rounds
         for place, copies in one.by.items()
         for ranks, became in copies.items()
         if became.how == "mixed" and became.over - ranks
@@ -195,7 +195,7 @@ def _evened(mixing: Mixing, later: Between, each: Sequence[Mixing]) -> tuple[Mix
     before = ((other, one) for other in each for one in other.between if one.lines == later.lines and one.meeting)
     for other, one in before:
         is_earlier = one.number < later.number if other is mixing else other.optimizer < mixing.optimizer
-        if is_earlier and _named(other, one.even) >= _named(mixing, later.based):
+        if is_earlier and _keys(other, one.even) >= _keys(mixing, later.based):
             return other, one.number
     return None
 
@@ -226,10 +226,10 @@ def _joined(sets: Sequence[Ranks]) -> list[Ranks]:
     return sorted({exchanges.closure(one, lambda _: sets) for one in sets if one}, key=min)
 
 
-def _join(ranks: Ranks, sets: Sequence[Ranks]) -> bool:
+def _is_across(ranks: Ranks, sets: Sequence[Ranks]) -> bool:
     """Whether these are in several of the sets."""
     return sum(bool(ranks & one) for one in sets) > 1
 
 
-def _named(mixing: Mixing, places: Collection[int]) -> set[tuple[str, tuple[int, ...]]]:
+def _keys(mixing: Mixing, places: Collection[int]) -> set[tuple[str, tuple[int, ...]]]:
     return {(mixing.family.tensors[place].path, mixing.family.tensors[place].shape) for place in places}

@@ -18,9 +18,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NoReturn
 
 from tests.progress import wait_for
@@ -88,7 +87,7 @@ class Command:
 
 
 @contextlib.contextmanager
-def forking(environment: Mapping[str, str] = MappingProxyType({})) -> Iterator[Forks]:
+def forking(**environment: str) -> Iterator[Forks]:
     """Have such a process for a while, with these variables in its environment from its start."""
     with tempfile.TemporaryDirectory(prefix="ddpcheck-forks-") as outputs:
         process = subprocess.Popen(

@@ -18,28 +18,28 @@ from tests.judging.written import Made
 LINE = 20
 """Of the exchange."""
 
-Left = Mapping[int, Vector]
+Ends = Mapping[int, Vector]
 """By rank, what the step before has left of a tensor."""
-Meets = Callable[[int, str, Left, Vector], Vector]
-"""What a rank's copy is after a meeting: its number, the tensor, what was left, and what it was at the last meeting."""
+Meets = Callable[[int, str, Ends, Vector], Vector]
+"""What a rank's copy is after a meeting: by its number, the tensor, all ends, and what it was at the last meeting."""
 
 
-def mean(_: int, __: str, left: Left, ___: Vector) -> Vector:
+def mean(_: int, __: str, ends: Ends, ___: Vector) -> Vector:
     """That of all ranks."""
-    found: Vector = np.mean(list(left.values()), axis=0)
+    found: Vector = np.mean(list(ends.values()), axis=0)
     return found
 
 
-def kept(rank: int, _: str, left: Left, __: Vector) -> Vector:
+def kept(rank: int, _: str, ends: Ends, __: Vector) -> Vector:
     """Its own."""
-    return left[rank]
+    return ends[rank]
 
 
 def over(*groups: Sequence[int]) -> Meets:
     """The mean of each rank's group."""
 
-    def meets(rank: int, _: str, left: Left, __: Vector) -> Vector:
-        found: Vector = np.mean([left[one] for one in next(its for its in groups if rank in its)], axis=0)
+    def meets(rank: int, _: str, ends: Ends, __: Vector) -> Vector:
+        found: Vector = np.mean([ends[one] for one in next(its for its in groups if rank in its)], axis=0)
         return found
 
     return meets
@@ -71,11 +71,11 @@ def ranks_that_meet(
             begun = dict.fromkeys(range(ranks), draw(name, -1, 0) * 10)
             comes, last = begun, begun
         else:
-            _, left, last = holds(name, number - 1)
-            comes = left
+            _, ends, last = holds(name, number - 1)
+            comes = ends
             if number % every == 0:
                 meets_then = times(number // every, name, meets[name])
-                comes = {rank: meets_then(rank, name, left, last[rank]) for rank in left}
+                comes = {rank: meets_then(rank, name, ends, last[rank]) for rank in ends}
                 last = comes
         return comes, {rank: one + draw(name, number, rank) for rank, one in comes.items()}, last
 
@@ -85,8 +85,8 @@ def ranks_that_meet(
         return found
 
     def copies(rank: int, number: int, name: str) -> tuple[Vector, Vector]:
-        comes, left, _ = holds(name, number)
-        return comes[rank], left[rank]
+        comes, ends, _ = holds(name, number)
+        return comes[rank], ends[rank]
 
     def exchanged(rank: int) -> list[Made]:
         return [

@@ -12,7 +12,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.evidence.sketches import NUMBERS, packed
 from ddpcheck.facts import mixing
 from ddpcheck.facts.mixing import Became, Mixing
-from tests.facts.meeting import Left, Meets, kept, mean, over, ranks_that_meet
+from tests.facts.meeting import Ends, Meets, kept, mean, over, ranks_that_meet
 from tests.facts.trained import Vector, trained, word
 from tests.facts.trained import mean as reduced
 from tests.judging.own_reductions import carried
@@ -39,8 +39,8 @@ def shares(one: Became) -> dict[int, float]:
 def mixed(*given: float, earlier: float = 0.0) -> Meets:
     """By what each rank's is in it, and what the copy was itself when ranks last met."""
 
-    def meets(_: int, __: str, left: Left, before: Vector) -> Vector:
-        found: Vector = sum((share * left[one] for one, share in enumerate(given)), earlier * before)
+    def meets(_: int, __: str, ends: Ends, before: Vector) -> Vector:
+        found: Vector = sum((share * ends[one] for one, share in enumerate(given)), earlier * before)
         return found
 
     return meets
@@ -78,7 +78,7 @@ def test_by_which_numbers(meets, given, earlier):
 
 
 def test_a_factor_of_its_own_is_no_meeting():
-    found = of({"a.w": lambda rank, _, left, __: left[rank] * 0.9})
+    found = of({"a.w": lambda rank, _, ends, __: ends[rank] * 0.9})
     assert not any(one.meeting for one in found.between)
     assert found.is_written(0)
 
@@ -94,11 +94,11 @@ def test_pairs():
 def test_what_no_sum_explains():
     """The same afterwards on those that had differed, or written to."""
 
-    def noise(_: int, name: str, left: Left, __: Vector) -> Vector:
-        return np.sign(sum(left.values())) * 3
+    def noise(_: int, name: str, ends: Ends, __: Vector) -> Vector:
+        return np.sign(sum(ends.values())) * 3
 
-    def own_noise(rank: int, name: str, left: Left, __: Vector) -> Vector:
-        return np.sign(left[rank]) * (3 + rank)
+    def own_noise(rank: int, name: str, ends: Ends, __: Vector) -> Vector:
+        return np.sign(ends[rank]) * (3 + rank)
 
     assert became(noise)[:2] == ("evened", {0, 1})
     assert became(own_noise)[:2] == ("written", frozenset())
@@ -106,7 +106,7 @@ def test_what_no_sum_explains():
 
 
 def test_one_number_may_be_bounded_on_each_rank_alike():
-    found = of({"a.w": lambda _, __, left, ___: np.minimum(next(iter(left.values())), -50.0) * 0 - 50.0}, elements=1)
+    found = of({"a.w": lambda *_: np.full(NUMBERS, -50.0)}, elements=1)
     assert not any(one.meeting for one in found.between)
 
 
@@ -120,7 +120,7 @@ def test_few_numbers_are_treated_as_most_are():
 
 
 def test_of_digests_alone():
-    """Steps that nobody has looked at, but for the exchange before them."""
+    """Steps of which only what the exchange before them made is known."""
     found = of({"a.w": mean, "b.w": kept}, sketched=3)
     later = [one for one in found.between if one.number > 3]
     assert [one.number for one in later] == [4, 6, 8]
@@ -149,7 +149,7 @@ def test_collectives_that_make_the_same_of_them():
 
 
 def test_rounds_in_which_something_else_is_exchanged():
-    """A table that is averaged seldom, in rounds that nobody has looked at."""
+    """A table that is averaged in few rounds, none of which was looked at."""
 
     def sent(detail: str) -> Callable[[int], list[Made]]:
         return lambda _: [call(0, 5, op="all_reduce", detail=detail)]
@@ -164,8 +164,8 @@ def test_many_copies_are_solved_together():
     """More than the numbers of one tensor can say: several tensors have to."""
     shares_of = np.arange(1.0, 11.0) / 55
 
-    def weighted(_: int, __: str, left: Left, ___: Vector) -> Vector:
-        found: Vector = sum(share * left[one] for one, share in enumerate(shares_of))
+    def weighted(_: int, __: str, ends: Ends, ___: Vector) -> Vector:
+        found: Vector = sum(share * ends[one] for one, share in enumerate(shares_of))
         return found
 
     found = of({f"{name}.w": weighted for name in "abcdef"}, ranks=10, steps=4)
@@ -181,10 +181,10 @@ def test_the_ledger_by_places_of_an_optimizer():
 
 
 def test_other_types_round_otherwise():
-    """In bfloat16 nothing can be told of copies that are nearly alike."""
+    """In bfloat16, copies that are nearly alike cannot be distinguished."""
 
-    def rough(_: int, __: str, left: Left, ___: Vector) -> Vector:
-        found: Vector = np.mean(list(left.values()), axis=0) * 1.001
+    def rough(_: int, __: str, ends: Ends, ___: Vector) -> Vector:
+        found: Vector = np.mean(list(ends.values()), axis=0) * 1.001
         return found
 
     assert became(rough, piece={"dtype": "bfloat16"}).how == "evened"
@@ -217,24 +217,24 @@ def second(comes: Callable[[int], Vector], steps: int = 3) -> Callable[[int], li
     return records
 
 
-@pytest.mark.parametrize(("looked", "how"), [(3, "evened"), (2, "evened")], ids=["the-last-step", "one-before"])
-def test_copies_meet_between_two_optimizers(looked, how):
+@pytest.mark.parametrize("looked", [3, 2], ids=["the-last-step", "one-before"])
+def test_copies_meet_between_two_optimizers(looked):
     """One that is made anew for each round."""
     later = second(lambda _: np.full(NUMBERS, 7.0))
     _, found = mixing.of(ranks_that_meet({"a.w": kept}, steps=3, sketched=looked, exchanges=later))
     (between,) = found.between
     assert (between.number, between.is_next, between.even) == (0, looked == 3, {0})
-    assert {one.how for one in between.by[0].values()} == {how}
+    assert {one.how for one in between.by[0].values()} == {"evened"}
 
 
 def test_copies_that_another_optimizer_finds_as_they_were():
     last = mixing.of(ranks_that_meet({"a.w": kept}, steps=3))[0].family.windows[-1].ranks
-    left = {rank: next(iter(window.after.values())).sketch for rank, window in last.items()}
-    _, found = mixing.of(ranks_that_meet({"a.w": kept}, steps=3, exchanges=second(lambda rank: left[rank])))
+    ends = {rank: next(iter(window.after.values())).sketch for rank, window in last.items()}
+    _, found = mixing.of(ranks_that_meet({"a.w": kept}, steps=3, exchanges=second(lambda rank: ends[rank])))
     assert {one.how for one in found.between[0].by[0].values()} == {"kept"}
 
 
-def test_steps_that_nobody_has_looked_at():
+def test_steps_without_a_look():
     """It is known who is the same afterwards, and of others that they still differ."""
     found = of({"a.w": mean, "b.w": kept}, every=4, steps=13, sketched=3)
     later = [one for one in found.between if one.number > 3]

@@ -85,7 +85,7 @@ def test_what_makes_plain_tensors_of_parameters_is_named():
     assert "tensor parallelism over 2 ranks" in told
 
 
-def test_who_owns_what_is_told():
+def test_who_owns_what():
     """Optimizers that have other parameters on each rank; torch's own that deals out what it was given."""
     ranks = [
         [wrapped(1), own_reductions.optimizer(names=names, wrapper=0), own_reductions.stepped("gh")]
@@ -106,8 +106,8 @@ def test_who_owns_what_is_told():
     assert "leaves each rank its own gradients" in parallelism_seen.paragraph(world(hooked, hooked))
 
 
-def test_stages_by_hand_are_told_of_and_not_understood():
-    """Tensors that are sent, and are nobody's parameters as far as was seen."""
+def test_stages_by_hand_are_named_and_not_understood():
+    """Tensors that are sent, and are no parameters as far as was seen."""
     sends = [
         call(0, 5, op="send", peer=1),
         own_reductions.optimizer(),
@@ -120,9 +120,9 @@ def test_stages_by_hand_are_told_of_and_not_understood():
         own_reductions.stepped("ij"),
         transfers(others=3),
     ]
-    told = parallelism_seen.paragraph(world(sends, other))
-    assert told.startswith("nothing: ")
-    assert "from rank to rank (0 to 1 and 1 to 0)" in told or "from rank to rank (0 to 1, 1 to 0)" in told
+    text = parallelism_seen.paragraph(world(sends, other))
+    assert text.startswith("nothing: ")
+    assert "from rank to rank (0 to 1 and 1 to 0)" in text or "from rank to rank (0 to 1, 1 to 0)" in text
     gossip = [[*one[:-1], transfers(of_models=3)] for one in (sends, other)]
     assert "from rank to rank" not in parallelism_seen.paragraph(world(*gossip))
 
@@ -135,14 +135,14 @@ def test_tensors_made_plain_for_a_wrapper():
 
 
 def test_parameters_that_meet_now_and_then():
-    """Each rank steps its own; of an average that nobody takes it is not said that they are made the same."""
+    """Each rank steps its own; an average that no rank takes makes nothing the same."""
     assert "1 parameter that each rank steps for itself, brought together" in parallelism_seen.paragraph(
         ranks_that_meet({"a.w": mean, "b.w": kept})
     )
     made = [carried(0, "parameter", flat=True)]
-    kept_apart = ranks_that_meet(
+    unused_average = ranks_that_meet(
         {"a.w": kept}, exchanges=lambda _: [exchanged(n, *(made if n % 2 == 0 else ())) for n in range(9)]
     )
-    told = parallelism_seen.paragraph(kept_apart)
-    assert "made the same" not in told
-    assert "1 parameter exchanged by the program itself" in told
+    text = parallelism_seen.paragraph(unused_average)
+    assert "made the same" not in text
+    assert "1 parameter exchanged by the program itself" in text

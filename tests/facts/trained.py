@@ -113,7 +113,7 @@ def trained(
             if copies is None:
                 return [0] if moved else []
             each = {name: (copies(rank, number - 1, name)[1], copies(rank, number, name)[0]) for name in mine}  # noqa: B023
-            return [at[name] for name, (left, comes) in each.items() if word(left) != word(comes)]  # noqa: B023
+            return [at[name] for name, (end, start) in each.items() if word(end) != word(start)]  # noqa: B023
 
         each = [held(name, began(rank, name), filled=name in filled, layout=layout(rank)) for name in stepped]
         made: list[Made] = [
@@ -152,9 +152,9 @@ def trained(
                 first = {name: copies(rank, number, name)[0] for name in stepped}
                 last = {name: copies(rank, number, name)[1] for name in mine}
                 words, ends = ({name: word(one) for name, one in its.items()} for its in (first, last))
-            left = b"".join(digest(ends[name]) for name in mine if ended(number))
+            after_step = b"".join(digest(ends[name]) for name in mine if ended(number))
             if not looked(rank, number):
-                made.append(step(STEP_LINE, number=number, rates=[0.1], parameters=left))
+                made.append(step(STEP_LINE, number=number, rates=[0.1], parameters=after_step))
                 continue
             made.append(noted("W", number, first, words))
             made += [
@@ -182,7 +182,7 @@ def trained(
                     before[rank, name] = found
             made.append(noted("G", number, gradients, dict.fromkeys(mine, f"g{number}.{rank}")))
             made.append(noted("U", number, last, ends))
-            made.append(step(STEP_LINE, number=number, rates=[0.1], usage=[*usage(rank)], parameters=left))
+            made.append(step(STEP_LINE, number=number, rates=[0.1], usage=[*usage(rank)], parameters=after_step))
             if number:
                 made.append((ev.MovedBetween, {"optimizer": 0, "number": number, "moved": written(rank, number)}))
         records.append([*made, *after(rank)])

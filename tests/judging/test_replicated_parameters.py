@@ -129,7 +129,7 @@ def test_what_has_the_size_of_all_shards(layout, moved):
 
 @pytest.mark.parametrize(("between", "others", "armed", "expected"), [
     ("mm", 2, 0, []),  # objects went over, and all have loaded the same
-    ("..", 2, 0, []),  # objects went over: nobody knows what became of them
+    ("..", 2, 0, []),  # objects went over: it is not known what became of them
     ("mn", 2, 0, []),
     ("mm", 0, 0, None),  # nothing went over that a mean could be made of
     ("..", 2, 1, None),  # the program does reduce, at other times

@@ -97,7 +97,7 @@ class Recorder:
                 )
             return
         if self._forks is None:
-            self._forks = self._held.enter_context(forking(STEADILY))
+            self._forks = self._held.enter_context(forking(**STEADILY))
         with tempfile.TemporaryDirectory(prefix="ddpcheck-program-") as here:
             given = [one for one in program.arguments if isinstance(one, str)]
             command = self._forks.start([*arguments, *given], Path(here), {**environment, "SCRATCH": here})

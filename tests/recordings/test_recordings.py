@@ -69,6 +69,7 @@ print(set(ctypes.string_at(libc.malloc(1000), 1000)))
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc fills memory that it hands out")
 def test_memory_that_a_recorded_program_does_not_write_to_is_the_same_each_time():
+    """Also a piece that was given back, and lies in the cache of its thread."""
     environment = {**os.environ, **STEADILY}
     done = subprocess.run(
         [sys.executable, "-c", UNWRITTEN], cwd=ROOT, env=environment, capture_output=True, text=True, check=True

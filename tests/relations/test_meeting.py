@@ -9,7 +9,7 @@ import pytest
 
 from ddpcheck.facts import mixing
 from ddpcheck.relations.meeting import Deviation, Meetings, meetings
-from tests.facts.meeting import Left, Meets, kept, mean, over, ranks_that_meet
+from tests.facts.meeting import Ends, Meets, kept, mean, over, ranks_that_meet
 from tests.facts.trained import Vector
 from tests.judging.loaded import loader, through
 from tests.judging.own_reductions import carried
@@ -56,7 +56,7 @@ def test_a_tensor_that_is_left_out():
     )
     assert one.line is not None
     assert one.line.line == 20
-    assert not of({"a.w": mean, "b.w": kept}).windows  # nobody knows
+    assert not of({"a.w": mean, "b.w": kept}).windows  # it may be meant
 
 
 @pytest.mark.parametrize("more", [
@@ -85,9 +85,9 @@ def test_one_dataset_is_ground_for_a_warning():
 
 
 def taken_by(*ranks: int) -> Meets:
-    def meets(rank: int, _: str, left: Left, __: Vector) -> Vector:
-        found: Vector = np.mean(list(left.values()), axis=0)
-        return found if rank in ranks else left[rank]
+    def meets(rank: int, _: str, ends: Ends, __: Vector) -> Vector:
+        found: Vector = np.mean(list(ends.values()), axis=0)
+        return found if rank in ranks else ends[rank]
 
     return meets
 
@@ -100,9 +100,9 @@ def test_a_mean_that_one_rank_does_not_take():
 def test_who_keeps_its_own_in_turn():
     """Or is not in it: as one that others copy."""
     assert not of({"a.w": taken_by(0, 1)}, ranks=3, times=lambda turn, _, __: taken_by(0, turn % 3)).deviations
-    assert not of({"a.w": lambda rank, _, left, __: left[0]}, ranks=3).deviations
+    assert not of({"a.w": lambda rank, _, ends, __: ends[0]}, ranks=3).deviations
     assert not of(
-        {"a.w": lambda rank, _, left, __: (left[0] + left[1]) / 2 if rank < 2 else left[2]}, ranks=3
+        {"a.w": lambda rank, _, ends, __: (ends[0] + ends[1]) / 2 if rank < 2 else ends[2]}, ranks=3
     ).deviations
 
 
@@ -133,13 +133,13 @@ def shared(rank: int) -> list[Made]:
     return [transfers(), loader(rank=rank, replicas=4), *through([rank, rank + 4, rank + 8, rank + 12], ended=False)]
 
 
-def made_for_nothing(_: int) -> list[Made]:
+def mean_in_a_copy(_: int) -> list[Made]:
     """A collective over a parameter before every second step."""
     return [exchanged(number, *([carried(0, "parameter")] if number % 2 == 0 else ())) for number in range(9)]
 
 
-def test_a_mean_that_nobody_takes():
-    one = deviation({"a.w": kept}, more=dealt, exchanges=made_for_nothing)
+def test_a_mean_that_no_rank_takes():
+    one = deviation({"a.w": kept}, more=dealt, exchanges=mean_in_a_copy)
     assert (one.pattern, one.ground, one.ranks, one.windows) == ("not taken", "dealt", {0, 1}, [2, 4, 6, 8])
 
 
@@ -151,29 +151,29 @@ def test_a_mean_that_nobody_takes():
     ({"a.w": kept}, {"more": lambda rank: [*dealt(rank), model(2, held("a.w"), model=1)]}),
 ], ids=["no-shared-dataset", "in-part", "twice", "taken-once", "for-another-model"])  # fmt: skip
 def test_a_mean_that_may_be_for_something_else(meets, more):
-    assert not of(meets, exchanges=made_for_nothing, **more).deviations
+    assert not of(meets, exchanges=mean_in_a_copy, **more).deviations
 
 
 # --- shares
 
 
-@pytest.mark.parametrize(("factor", "is_told"), [(2.0, True), (0.5, True), (1.0, False), (0.9, False)])
-def test_shares_that_do_not_add_up_to_one(factor, is_told):
+@pytest.mark.parametrize(("factor", "is_found"), [(2.0, True), (0.5, True), (1.0, False), (0.9, False)])
+def test_shares_that_do_not_add_up_to_one(factor, is_found):
     """By a size; what a program multiplies models by may be meant."""
 
-    def scaled(_: int, __: str, left: Left, ___: Vector) -> Vector:
-        found: Vector = np.mean(list(left.values()), axis=0) * factor
+    def scaled(_: int, __: str, ends: Ends, ___: Vector) -> Vector:
+        found: Vector = np.mean(list(ends.values()), axis=0) * factor
         return found
 
     found = [one for one in of({"a.w": scaled, "b.w": scaled}).deviations if one.pattern == "scaled"]
-    assert [round(one.share, 4) for one in found] == ([factor] if is_told else [])
+    assert [round(one.share, 4) for one in found] == ([factor] if is_found else [])
 
 
 def test_a_move_towards_what_was_before():
     """As an outer optimizer takes: shares of now and of then add up to one."""
 
-    def moved(_: int, __: str, left: Left, before: Vector) -> Vector:
-        found: Vector = before + 0.7 * (np.mean(list(left.values()), axis=0) - before)
+    def moved(_: int, __: str, ends: Ends, before: Vector) -> Vector:
+        found: Vector = before + 0.7 * (np.mean(list(ends.values()), axis=0) - before)
         return found
 
     assert not of({"a.w": moved, "b.w": moved}).deviations
@@ -186,13 +186,13 @@ def test_what_made_copies_the_same_and_does_not_any_more():
     """The change that ranks have in common is counted from what each had at some step."""
     base: dict[int, Vector] = {}
 
-    def own_base(rank: int, _: str, left: Left, __: Vector) -> Vector:
-        base.setdefault(rank, left[rank])
-        found: Vector = base[rank] + 0.7 * np.mean(list(left.values()), axis=0) - 0.7 * base[0]
+    def own_base(rank: int, _: str, ends: Ends, __: Vector) -> Vector:
+        base.setdefault(rank, ends[rank])
+        found: Vector = base[rank] + 0.7 * np.mean(list(ends.values()), axis=0) - 0.7 * base[0]
         return found
 
-    def half(rank: int, _: str, left: Left, __: Vector) -> Vector:
-        found: Vector = left[rank] / 2 + np.mean(list(left.values()), axis=0) / 2
+    def half(rank: int, _: str, ends: Ends, __: Vector) -> Vector:
+        found: Vector = ends[rank] / 2 + np.mean(list(ends.values()), axis=0) / 2
         return found
 
     def late(then: Meets) -> Any:

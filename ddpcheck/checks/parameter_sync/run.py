@@ -69,7 +69,7 @@ _NOTHING = "ddpcheck saw no step change a parameter that several ranks hold, and
 def judge(world: World) -> Judged:
     """Compare parameters after steps, where they meet or arrive from their owners, and in models that all evaluate."""
     reading = read((*tensors.of(world), *buffers.of(world), *owners.of(world)), ROWS)
-    met, findings = read_meetings(mixing.of(world), group_sizes.of(world), partial(group_sizes.name, world))
-    checked, made = step_alignment.coverage(world, reading.windows | met, reading.moments)
+    begun, findings = read_meetings(mixing.of(world), group_sizes.of(world), partial(group_sizes.name, world))
+    checked, made = step_alignment.coverage(world, reading.windows | begun, reading.moments)
     because = _NOTHING if reading.has_looks else why_none(world, step_alignment.optimizers(world))
     return Judged(checked=checked, of=made, findings=(*reading.findings, *findings), skipped_because=because)
