@@ -140,7 +140,6 @@ _FETCH = "torch.utils.data._utils.fetch"
 _FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel"
 _FSDP2 = "torch.distributed.fsdp._fully_shard._fully_shard"
 _FSDP_PARAM = "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam"
-_FUNCTIONAL = "torch.distributed._functional_collectives"
 _JOIN = "torch.distributed.algorithms.join.Join"
 _MODULE = "torch.nn.Module"
 _OPENER = "torch.serialization._open_zipfile_writer_file"
@@ -220,21 +219,9 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
     "ranks": ("which processes are ranks of one group", _at(_C10D, "init_process_group _get_default_store")),
     "groups": ("which groups there are", _at(_C10D, "new_group _get_default_group GroupMember")),
     "leaving": ("which ranks have left", _at(_C10D, "destroy_process_group")),
-    "collectives": ("every collective that is called",
-        _at(_C10D, "all_reduce broadcast all_gather all_gather_into_tensor reduce reduce_scatter gather scatter")
-        + _at(_C10D, "reduce_scatter_tensor all_to_all all_to_all_single barrier monitored_barrier")
-        + _at(_C10D, "all_gather_object broadcast_object_list gather_object scatter_object_list")
-        + _at(_C10D, "send recv isend irecv batch_isend_irecv _resolve_process_group")
-        + _at(_C10D, "send_object_list recv_object_list all_gather_single reduce_scatter_single", optional=True)
-        + _at(_C10D, "all_reduce_coalesced all_gather_coalesced _all_gather_base _reduce_scatter_base", optional=True)
-        + _at("torch._C._distributed_c10d.Work", "wait")
-        + _at(_FUNCTIONAL, "all_reduce broadcast all_gather_tensor reduce_scatter_tensor all_to_all_single wait_tensor")
-        + _at(_FUNCTIONAL, "all_gather_single reduce_scatter_single all_gather_tensor_autograd", optional=True)
-        + _at(_FUNCTIONAL, "reduce_scatter_tensor_autograd all_to_all_single_autograd", optional=True)
-        + _at(_FUNCTIONAL, "all_gather_single_autograd reduce_scatter_single_autograd", optional=True)),
-    "methods of groups": ("every call of a group's own methods", _at("torch.distributed.ProcessGroup",
-        "allreduce allreduce_coalesced allgather _allgather_base reduce_scatter _reduce_scatter_base alltoall "
-        "alltoall_base barrier broadcast scatter reduce gather")
+    "collectives": ("every collective that is called", _at("torch.library.Library", "impl")
+        + _at("torch._C", "_after_autograd_keyset _dispatch_get_all_op_names") + _at("torch._C._distributed_c10d.Work", "wait")
+        + _at(_C10D, "batch_isend_irecv")
         # Only devices are asked by these. What one torch may lack of them is no reason to judge no other calls.
         + _at("torch._C", "_cuda_hasPrimaryContext", optional=True)
         + _at("torch._C._distributed_c10d", "_dump_nccl_trace_json _dump_fr_trace_json", optional=True)

@@ -9,8 +9,8 @@ import torch
 from torch.distributed import distributed_c10d as c10d
 from torch.nn.parallel import distributed as ddp
 
-from ddpcheck.probes.collectives.call_arguments import COLLECTIVES, Arguments, places
 from ddpcheck.probes.recording import patching, user_lines
+from ddpcheck.probes.recording.arguments import Arguments, places
 
 PAIRWISE = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")
 
@@ -53,7 +53,7 @@ def be_alone() -> None:
     if _alone_already:  # a copy of a copy
         return
     _alone_already = True
-    for name in COLLECTIVES:
+    for name in (*_MOVES, *_IN_PLACE):
         if hasattr(c10d, name):
             patching.replace(c10d, name, _alone(name, getattr(c10d, name)))
     for name in PAIRWISE:
@@ -150,4 +150,18 @@ _MOVES: dict[str, Callable[[Arguments], None]] = {
     "all_to_all": _exchanged,
     "all_to_all_single": _exchanged,
 }
-"""What a collective puts where; those that are not here leave this rank's own values as they are."""
+"""What a collective puts where."""
+_IN_PLACE = (
+    "all_reduce",
+    "all_reduce_coalesced",
+    "broadcast",
+    "all_gather_coalesced",
+    "all_gather_single",
+    "reduce",
+    "reduce_scatter_tensor",
+    "reduce_scatter_single",
+    "_reduce_scatter_base",
+    "barrier",
+    "monitored_barrier",
+)
+"""Those that leave this rank's own values as they are."""

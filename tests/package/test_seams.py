@@ -64,10 +64,10 @@ from ddpcheck.probes import all_probes as watching
 
 undeclared, around = [], patching.around
 
-def noting(owner, name, make):
+def noting(owner, name, make, unless=None):
     if seams.find(owner, name) is None:
         undeclared.append((owner, name))
-    return around(owner, name, make)
+    return around(owner, name, make, unless)
 
 for name in (*watching.PROBES, "files.recorded_section"):
     __import__(f"ddpcheck.probes.{name}")
@@ -78,7 +78,6 @@ patching.around = noting
 seams.import_homes()
 assert seams.missing() == [], seams.missing()
 watching.patch()
-sys.modules["ddpcheck.probes.files.recorded_section"]._watch_groups()
 assert undeclared == [], undeclared
 assert seams.missing() == [], seams.missing()
 assert missing._noted == {}, missing._noted

@@ -39,7 +39,6 @@ CHECK = Check(
         "loads",
         "unfinished calls",
         "waits for files",
-        "methods of groups",
         "files that torch.save opens",
     ),
     assertions=("assert_read_after_write", "assert_checkpoint_resumable"),

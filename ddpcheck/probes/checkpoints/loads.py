@@ -15,12 +15,12 @@ from ddpcheck.evidence import Entry, LoadBegan, StateRead
 from ddpcheck.evidence.saved_state import Role
 from ddpcheck.probes.checkpoints import entries, saves
 from ddpcheck.probes.checkpoints.live import Training, moments
-from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.files import state_dict_loads
 from ddpcheck.probes.layouts import declared
 from ddpcheck.probes.layouts.own_names import own_name
 from ddpcheck.probes.optimizers import steps
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
+from ddpcheck.probes.recording.arguments import Arguments, places
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import around, once_imported, shielded
 

@@ -14,10 +14,10 @@ import torch.distributed as dist
 
 from ddpcheck.evidence import UNSEEN, WIDTH, SaveBegan, StateSaved, StateWritten
 from ddpcheck.probes.checkpoints import entries
-from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.collectives.process_groups import ranks_of
 from ddpcheck.probes.files import paths, torch_save_and_load, writer_threads
 from ddpcheck.probes.recording import recorder, signal_exceptions
+from ddpcheck.probes.recording.arguments import Arguments, places
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import around, once_imported
 from ddpcheck.probes.recording.tensor_references import Reference, reference

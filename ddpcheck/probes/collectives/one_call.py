@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -28,16 +29,21 @@ MOST_RESULTS = 64
 """Results of functional collectives that are known at a time: they are waited for soon, or never."""
 
 
-class Asynchronous(NamedTuple):
-    """A call that somebody may still wait for."""
+class Pending:
+    """A call that somebody may still wait for: the program, or the function of torch's that it has called."""
 
-    made: Call
-    mark: queued_calls.Mark | None
+    __slots__ = ("ends", "made", "mark")
+
+    def __init__(self, made: Call, mark: queued_calls.Mark | None, ends: Sequence[Callable[[], None]] = ()) -> None:
+        self.made, self.mark, self.ends = made, mark, ends
+        """``ends``: what is called when it is over."""
 
 
-_works: weakref.WeakKeyDictionary[Any, list[Asynchronous]] = weakref.WeakKeyDictionary()
-"""By what the program was given to wait for; a batch of calls has one for all of them."""
-_results: OrderedDict[int, list[Asynchronous]] = OrderedDict()
+_works: weakref.WeakKeyDictionary[Any, list[Pending]] = weakref.WeakKeyDictionary()
+"""By what is waited for; a batch of calls has one for all of them."""
+_handed: dict[int, Any] = {}
+"""By thread, the last of these: Python has no other hold of it until torch has handed it out."""
+_results: OrderedDict[int, list[Pending]] = OrderedDict()
 """Of functional collectives, by where the result lies: nothing is held of it, and a view is waited for as well."""
 _issued = 0
 _joined = False
@@ -96,8 +102,8 @@ class call:
         "_group",
         "_op",
         "_peer",
-        "_recorded",
         "_waits",
+        "goes_on",
         "made",
         "mark",
     )
@@ -119,6 +125,8 @@ class call:
         self.made: Call | None = None
         """The record, once it has begun."""
         self.mark: queued_calls.Mark | None = None
+        self.goes_on = False
+        """It is not over at the end of the context, but when it has been waited for."""
 
     def __enter__(self) -> call:
         writer = recorder.always() if self._always else recorder.current()
@@ -157,32 +165,41 @@ class call:
     ) -> None:
         global _reductions
         try:
-            if self.mark is not None and self._waits and kind is None:
+            if self.mark is not None and self._waits and kind is None and not self.goes_on:
                 self.mark.end()
         finally:  # a signal handler of the program's may raise in there
             if self._book is not None:
                 _reductions -= self._op == REDUCTION
                 here.inside -= 1
                 here.current = None
-                if self.made is not None:
+                if self.made is not None and not (self.goes_on and kind is None):
                     _went_on(self._book, self.made)
 
 
-def remember(work: Any, made: Call, mark: queued_calls.Mark | None = None) -> None:
-    """An asynchronous call has given this to wait for."""
-    one = Asynchronous(made, mark)
+def remember(work: Any, one: Pending) -> None:
+    """A call has given this to wait for."""
     if here.batch is not None:
         here.batch.append(one)
     with contextlib.suppress(TypeError):  # a backend with a kind of its own
         _works[work] = [one]
+        _handed[threading.get_ident()] = work
 
 
-def remember_result(result: Any, made: Call, mark: queued_calls.Mark | None) -> None:
-    """A functional collective has given this tensor; whoever reads it waits for the one within."""
-    if place := _place(getattr(result, "elem", result)):
-        _results[place] = [Asynchronous(made, mark)]
-        if len(_results) > MOST_RESULTS:
-            _results.popitem(last=False)
+def let_go(everywhere: bool = False) -> None:
+    """What was handed out last is the program's alone."""
+    if everywhere:
+        _handed.clear()
+    elif _handed:
+        _handed.pop(threading.get_ident(), None)
+
+
+def remember_results(results: Iterable[torch.Tensor], one: Pending) -> None:
+    """A functional collective gives these tensors; whoever reads one waits for the call within."""
+    for result in results:
+        if place := _place(result):
+            _results[place] = [one]
+            if len(_results) > MOST_RESULTS:
+                _results.popitem(last=False)
 
 
 def _place(tensor: Any) -> int:
@@ -210,29 +227,37 @@ def unwaited() -> list[Call]:
     return [one.made for calls in list(_works.values()) for one in calls]
 
 
-def of_work(work: Any) -> list[Asynchronous]:
+def of_work(work: Any) -> list[Pending]:
     """The calls that are waited for with this; none that is known of twice."""
+    let_go()
     return _works.pop(work, [])
 
 
-def of_result(tensor: Any) -> list[Asynchronous]:
+def of_result(tensor: Any) -> list[Pending]:
     """The same of the result of a functional collective."""
     return _results.pop(_place(tensor), []) if _results else []
 
 
 class wait:
-    """Waiting for the end of asynchronous calls, as a context; of those that are not known, nothing."""
+    """Waiting for the end of calls, as a context; of those that are not known, nothing.
+
+    Where the program has called a function that waits by itself, that is no wait of its own.
+    """
 
     __slots__ = ("_book", "_recorded")
 
-    def __init__(self, calls: list[Asynchronous]) -> None:
+    def __init__(self, calls: list[Pending]) -> None:
         self._book: call_log.Ledger | None = None
-        self._recorded: list[Asynchronous] = []
+        self._recorded: list[Pending] = []
         writer = recorder.current()
         if writer is None:
             return
         self._book = call_log.ledger(writer)
-        for made, mark in calls:
+        for one in calls:
+            made = one.made
+            if made.waits:
+                self._recorded.append(one)
+                continue
             waiting = Call(
                 **writer.next(),
                 op="wait",
@@ -246,7 +271,7 @@ class wait:
                 thread=writer_threads.name(),
                 queued=made.queued,
             )
-            self._recorded.append(Asynchronous(waiting, mark))
+            self._recorded.append(Pending(waiting, one.mark))
             _begin(self._book, waiting)
 
     def __enter__(self) -> None:
@@ -255,13 +280,15 @@ class wait:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for waiting, mark in self._recorded:
+        for one in self._recorded:
             try:
-                if mark is not None and kind is None:
-                    mark.end()
+                if one.mark is not None and kind is None:
+                    one.mark.end()
             finally:
                 if self._book is not None:
-                    _went_on(self._book, waiting)
+                    _went_on(self._book, one.made)
+            for is_over in one.ends if kind is None else ():
+                is_over()
 
 
 def _begin(book: call_log.Ledger, made: Call) -> None:

@@ -14,7 +14,6 @@ from torch.nn.parallel import distributed as ddp_module
 
 from ddpcheck.evidence import NO_SITE, Attributes, Synced, Tensors, Wrapped
 from ddpcheck.probes.collectives import every_call
-from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.collectives.process_groups import group_key
 from ddpcheck.probes.data import dataloaders
 from ddpcheck.probes.ddp import before_wrap, forward_inputs, module_lines, parameter_names, unfinished_backward
@@ -28,6 +27,7 @@ from ddpcheck.probes.optimizers.gradient_reuse import Passes
 from ddpcheck.probes.processes import later_records, span_log
 from ddpcheck.probes.randomness import random_draws
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
+from ddpcheck.probes.recording.arguments import Arguments, places
 from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import around, shielded

@@ -18,7 +18,7 @@ import torch
 from torch.distributed import distributed_c10d as c10d
 
 from ddpcheck.evidence import HostAhead
-from ddpcheck.probes.collectives.call_arguments import Arguments
+from ddpcheck.probes.collectives.exchange import Exchange
 from ddpcheck.probes.devices import asking_thread, device_events, flight_recorder
 from ddpcheck.probes.devices.device_events import DeviceEvent
 from ddpcheck.probes.recording import recorder, signal_exceptions
@@ -36,9 +36,6 @@ _QUEUES = "nccl"
 
 gloo waits on the host, also with tensors on a GPU.
 """
-_ON_THE_HOST = frozenset({"barrier", "monitored_barrier"})
-"""Calls that return when they are done, whatever the backend; so do those of objects, of which the sizes are read."""
-
 _BLOCKING = ("TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
 """Variables by which NCCL's calls return when they are done."""
 _OFF = ("", "0", "N", "NO", "n", "no", "false", "FALSE")
@@ -123,15 +120,15 @@ class Mark:
 # --- which calls are queued
 
 
-def device_of(op: str, group: Any, given: Arguments) -> int | None:
-    """The GPU that a collective is queued on; None for one that is done when it returns."""
-    if not torch.cuda.is_initialized() or op in _ON_THE_HOST or "object" in op:  # type: ignore[no-untyped-call]
+def device_of(exchange: Exchange) -> int | None:
+    """The GPU that a collective is queued on; None for one that is done when it returns.
+
+    Barriers are, whatever the backend, and so are calls of objects, of which the sizes are read.
+    """
+    if not torch.cuda.is_initialized() or exchange.is_of_objects:  # type: ignore[no-untyped-call]
         return None
-    for _, value in given.all():
-        tensor = value[0] if isinstance(value, (list, tuple)) and value else value
-        if isinstance(tensor, torch.Tensor):
-            return device_for(group, tensor.device)
-    return None
+    tensors = exchange.tensors
+    return device_for(exchange.group, tensors[0].device) if tensors else None
 
 
 def device_for(group: Any, device: torch.device) -> int | None:

@@ -5,15 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, partial
 from pathlib import Path
-from typing import Any
-
-import torch.distributed as dist
 
 from ddpcheck.evidence import HEADER
 from ddpcheck.probes import all_probes
-from ddpcheck.probes.collectives import one_call
 from ddpcheck.probes.recording import patching, recorder, user_lines
 from ddpcheck.vocabulary.clock import clock
 
@@ -35,7 +30,6 @@ class Section:
     def begin(self) -> None:
         """Begin to record; the probes stay in place afterwards, and do nothing."""
         all_probes.patch(PROBES)
-        _watch_groups()
         patching.rebind(user_lines.is_users_file)
         self._folder.mkdir(exist_ok=True)
         self._before, self._lines = recorder.always(), user_lines.numbering()
@@ -74,47 +68,3 @@ class Section:
         recorder.mute(False)
         recorder.use(self._before)
         user_lines.number_by(self._lines)
-
-
-# --- a group's own methods
-
-
-@cache
-def _watch_groups() -> None:
-    """Record every call of a group's own methods."""
-    for name, op in _OF_GROUPS.items():
-        patching.around(dist.ProcessGroup, name, partial(_around_method, op=op))
-
-
-_OF_GROUPS = {
-    "allreduce": "all_reduce",
-    "allreduce_coalesced": "all_reduce_coalesced",
-    "allgather": "all_gather",
-    "_allgather_base": "all_gather_into_tensor",
-    "reduce_scatter": "reduce_scatter",
-    "_reduce_scatter_base": "reduce_scatter_tensor",
-    "alltoall": "all_to_all",
-    "alltoall_base": "all_to_all_single",
-    "barrier": "barrier",
-    "broadcast": "broadcast",
-    "scatter": "scatter",
-    "reduce": "reduce",
-    "gather": "gather",
-}
-"""A group's own methods: what the functions of torch.distributed call, and whoever holds one of these from before."""
-
-
-def _around_method(original: Any, op: str) -> Any:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if one_call.unwatched():
-            return original(self, *args, **kwargs)
-        options = next((one for one in (*args, *kwargs.values()) if hasattr(one, "rootRank")), None)
-        root = next((one for one in args if isinstance(one, int)), getattr(options, "rootRank", None))
-        peer = dist.get_global_rank(self, root) if root is not None else None
-        with one_call.call(op, self, peer=peer, waits=False) as this:
-            work = original(self, *args, **kwargs)
-            if this.made is not None:
-                one_call.remember(work, this.made)
-            return work
-
-    return method

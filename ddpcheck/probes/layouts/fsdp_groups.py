@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
-from ddpcheck.probes.collectives.call_arguments import Arguments
 from ddpcheck.probes.collectives.process_groups import ranks_of
 from ddpcheck.probes.digests import readable_memory
+from ddpcheck.probes.recording.arguments import Arguments
 from ddpcheck.probes.recording.tensor_references import reference
 
 WHOLE = "NO_SHARD"

@@ -10,13 +10,13 @@ import torch
 from torch.distributed import device_mesh
 
 from ddpcheck.evidence import Parallelised
-from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.collectives.process_groups import ranks_of
 from ddpcheck.probes.ddp import parameter_names
 from ddpcheck.probes.layouts import averaged, declared, fsdp_groups, models
 from ddpcheck.probes.layouts.cut_from import Cutting
 from ddpcheck.probes.layouts.unwritten import Kept
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
+from ddpcheck.probes.recording.arguments import Arguments, places
 from ddpcheck.probes.recording.patching import around, once_imported
 
 FSDP2 = "torch.distributed.fsdp._fully_shard._fully_shard"

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence import ORACLE, WIDTH, At, Contributions, Layout, Values
 from ddpcheck.evidence.sketches import NUMBERS
-from ddpcheck.probes.collectives.call_arguments import Arguments, places
+from ddpcheck.probes.collectives.exchange import Exchange
 from ddpcheck.probes.ddp.parameter_names import number_of
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.digests.readable_memory import has_own_dispatch, is_dtensor
@@ -32,6 +32,7 @@ from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.optimizers.program_reductions import FEW
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, user_lines
+from ddpcheck.probes.recording.arguments import Arguments, places
 from ddpcheck.probes.recording.lone_rank import is_lone
 from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.pace import Pace
@@ -396,16 +397,18 @@ def _backward_ends() -> None:
             one.write(_Windows.backwards, "backward")
 
 
-def _exchanged(op: str, given: Arguments, group: str, peer: int | None) -> None:
+def _exchanged(exchange: Exchange, group: str) -> None:
     """The program exchanges something, which may be gradients on their way through a backward()."""
     one = _contributed
-    if one is None or (op, group, peer) in one.calls:
+    if one is None:
+        return
+    call = (f"functional.{exchange.op}" if exchange.functional else exchange.op), group, exchange.peer
+    if call in one.calls:
         return
     with torch._C.DisableTorchFunctionSubclass():
-        tensors = [t for _, value in given.all() for t in (value if isinstance(value, (list, tuple)) else (value,))]
-        plain = [t for t in tensors if type(t) is torch.Tensor and t.is_floating_point() and t.numel() > FEW]
+        plain = [t for t in exchange.tensors if t.is_floating_point() and t.numel() > FEW]
         if any(not one.is_gradient(t) for t in plain):
-            one.calls[op, group, peer] = None
+            one.calls[call] = None
 
 
 def _around_grad(original: Callable[..., Any]) -> Callable[..., Any]:

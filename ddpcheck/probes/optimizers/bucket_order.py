@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from ddpcheck.evidence import BucketOrder, Call
-from ddpcheck.probes.collectives.call_arguments import Arguments
+from ddpcheck.probes.collectives.exchange import Exchange
 from ddpcheck.probes.collectives.process_groups import ranks_of
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.layouts import models
@@ -20,7 +20,7 @@ from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.recording import recorder
 from ddpcheck.probes.recording.pace import is_due
 
-OPS = ("all_reduce", "reduce")
+KINDS = ("all_reduce", "reduce")
 
 MOST = 256
 """Gradients of one bucket, and lines that are followed."""
@@ -39,12 +39,12 @@ _writer: recorder.Recorder | None = None
 
 def watch() -> None:
     """Look at them from now on."""
-    gradient_events.COLLECTIVE.also(_reduces, OPS)
+    gradient_events.COLLECTIVE.also(_reduces, KINDS)
 
 
-def _reduces(op: str, given: Arguments, made: Call) -> None:
-    writer, flat = recorder.current(), given.get("tensor")
-    if writer is None or not isinstance(flat, torch.Tensor) or flat.dim() != 1:
+def _reduces(exchange: Exchange, made: Call) -> None:
+    writer, flat = recorder.current(), exchange.sent[0]
+    if writer is None or flat.dim() != 1:
         return
     _begin_for(writer)
     number = _calls.get(made.site, 0)
@@ -56,7 +56,7 @@ def _reduces(op: str, given: Arguments, made: Call) -> None:
     if readable_memory.memory(flat) is None or gradient_events.several_train():
         return
     with recorder.silence(), torch.no_grad():
-        found = _pieces(writer, flat.detach(), len(ranks_of(given.get("group"))))
+        found = _pieces(writer, flat.detach(), len(ranks_of(exchange.group)))
     if found:
         model, paths = found
         writer.write(

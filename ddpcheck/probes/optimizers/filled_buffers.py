@@ -15,24 +15,14 @@ from typing import Any
 import torch
 
 from ddpcheck.evidence import Call, Filled
-from ddpcheck.probes.collectives.call_arguments import Arguments
+from ddpcheck.probes.collectives.exchange import Exchange
 from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.optimizers import gradient_events, steps
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder
 from ddpcheck.probes.recording.pace import is_due
 
-_GIVEN = {
-    "all_gather": "tensor",
-    "all_gather_into_tensor": "input_tensor",
-    "all_gather_single": "input_tensor",
-    "_all_gather_base": "input_tensor",
-    "reduce_scatter": "input_list",
-    "reduce_scatter_tensor": "input",
-    "reduce_scatter_single": "input",
-    "_reduce_scatter_base": "input",
-}
-"""What a rank gives."""
+KINDS = ("all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor")
 
 MOST = 1 << 12
 """Pieces of one call that are looked at."""
@@ -54,7 +44,7 @@ def watch() -> None:
     """Look at them from now on."""
     gradient_events.STEP.also(_entered)
     gradient_events.STEPPED.also(_left)
-    gradient_events.COLLECTIVE.also(_gives, _GIVEN)
+    gradient_events.COLLECTIVE.also(_gives, KINDS)
 
 
 def _entered(_: Any, optimizer: int, number: int, parameters: Sequence[torch.Tensor], __: int) -> None:
@@ -65,14 +55,14 @@ def _left() -> None:
     _Now.step = None
 
 
-def _gives(op: str, given: Arguments, made: Call) -> None:
+def _gives(exchange: Exchange, made: Call) -> None:
     step, writer = _Now.step, recorder.current()
     if step is None or writer is None:
         return
     if not steps.is_within_step(sys._getframe()):  # it has failed, and torch says nothing of that
         return
     with recorder.silence():
-        pieces = list(_pieces(given.get(_GIVEN[op]), step.shapes))
+        pieces = list(_pieces(exchange.sent, step.shapes))
         if not pieces or len(pieces) > MOST:
             return
         record = partial(
@@ -80,17 +70,17 @@ def _gives(op: str, given: Arguments, made: Call) -> None:
             **writer.next(),
             optimizer=step.optimizer,
             number=step.number,
-            op="gather" if "gather" in op else "scatter",
+            op="gather" if "gather" in exchange.kind else "scatter",
             group=made.group,
             site=made.site,
         )
         later_records.write(writer, record, pieces=fast_digests.queued(pieces))
 
 
-def _pieces(value: Any, shapes: set[tuple[int, ...]]) -> Iterator[torch.Tensor]:
-    """A tensor of a parameter's shape, or each of those that are stacked in it."""
-    for one in value if isinstance(value, (list, tuple)) else (value,):
-        if not isinstance(one, torch.Tensor) or not one.is_floating_point() or readable_memory.unseen(one):
+def _pieces(tensors: Sequence[torch.Tensor], shapes: set[tuple[int, ...]]) -> Iterator[torch.Tensor]:
+    """Those of a parameter's shape, or each of those that are stacked in one."""
+    for one in tensors:
+        if not one.is_floating_point() or readable_memory.unseen(one):
             continue
         if tuple(one.shape) in shapes:
             yield one.detach()

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from ddpcheck.evidence import Call
+from ddpcheck.probes.collectives.exchange import Exchange
 from ddpcheck.probes.files import writer_threads
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.pace import BUDGET
@@ -57,29 +59,27 @@ class Collectives:
         self._of_all = Event()
         self._of: dict[str, Event] = {}
 
-    def also(self, hook: Callable[..., Any], ops: Iterable[str] = ()) -> None:
-        """Have this called, too: at collectives of these names, or at all of them."""
-        for op in ops:
-            self._of.setdefault(op, Event()).also(hook)
-        if not ops:
+    def also(self, hook: Callable[..., Any], kinds: Iterable[str] = ()) -> None:
+        """Have this called, too: at collectives of these kinds, or at all of them."""
+        for kind in kinds:
+            self._of.setdefault(kind, Event()).also(hook)
+        if not kinds:
             self._of_all.also(hook)
 
-    def tell(self, op: str, *args: Any) -> list[Any]:
+    def tell(self, exchange: Exchange, made: Call) -> list[Any]:
         """One begins; what those who were told of it have answered, but for None."""
-        answers = self._of_all.tell(op, *args)
-        return answers + of_it.tell(op, *args) if (of_it := self._of.get(op)) is not None else answers
+        of_it = None if exchange.is_of_objects else self._of.get(exchange.kind)
+        answers = self._of_all.tell(exchange, made)
+        return answers + of_it.tell(exchange, made) if of_it is not None else answers
 
 
 BACKWARD_BEGINS = Event()
 """An outermost backward(), with what it was given."""
 BACKWARD_ENDS = Event()
 COLLECTIVE = Collectives()
-"""One of the program's own begins: its name, arguments and record. An answer is called when it is over."""
+"""One of the program's own begins: what it exchanges, and its record. An answer is called when it is over."""
 EXCHANGED = Event()
-"""Any collective of the program's within a backward(), also one in DDP's place: operation, arguments, group and peer.
-
-The operation of a functional one begins with ``functional.``.
-"""
+"""Any collective of the program's within a backward(), also one in DDP's place: what it exchanges, and the group."""
 CLIPPED = Event()
 """torch's own function begins to clip gradients, at this line."""
 MODULE_CALLED = Event()

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ddpcheck.evidence import CLIPS, NOTHING, PAIRWISE, UNREAD, Call, How, Norm, packed
-from ddpcheck.probes.collectives.call_arguments import Arguments, places
+from ddpcheck.probes.collectives.exchange import Exchange
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.devices.device_numbers import together
 from ddpcheck.probes.digests import readable_memory
@@ -26,15 +26,13 @@ from ddpcheck.probes.optimizers import gradient_events, gradient_reuse
 from ddpcheck.probes.optimizers.optimizer_state import plain_number
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, user_lines
+from ddpcheck.probes.recording.arguments import Arguments, places
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import around, once_imported
 from ddpcheck.probes.recording.unwatchable_moments import asleep, is_out_of_memory, is_tracing, overlooked
 
 MOST_LOOKS = 128
 """Measurements of an optimizer's gradients before one step."""
-
-_NUMBERS = ("tensor", "input_tensor", "obj")
-"""By the names of their arguments, what collectives take of each rank."""
 
 MOST = 6
 """Moments before one step that are remembered."""
@@ -191,17 +189,17 @@ def _power(given: Any) -> float | None:
     return power if power > 0 else None
 
 
-def _exchanges(op: str, given: Arguments, call: Call) -> Callable[[], None] | None:
+def _exchanges(exchange: Exchange, call: Call) -> Callable[[], None] | None:
     """A collective of the program's own begins; what to do when it is over, if it may be of a norm's parts."""
     if gradient_events.is_within_backward():
         if len(_joint) < MOST:
             _joint.add(call.group)
         return None
-    number = next((one for name in _NUMBERS if (one := given.get(name)) is not None), None)
-    if _helping or op in PAIRWISE or not _is_a_number(number):
+    number = exchange.objects if exchange.is_of_objects else next(iter(exchange.sent), None)
+    if _helping or call.op in PAIRWISE or not _is_a_number(number):
         return None
-    moment = _note("all_reduce" if op == "all_reduce" else "exchange", call.site, group=call.group)
-    if moment is None or op != "all_reduce" or not call.waits:
+    moment = _note("all_reduce" if exchange.kind == "all_reduce" else "exchange", call.site, group=call.group)
+    if moment is None or exchange.kind != "all_reduce" or not call.waits:
         return None
 
     def is_over() -> None:

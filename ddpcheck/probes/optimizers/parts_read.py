@@ -13,10 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import torch
-
 from ddpcheck.evidence import Call, PartRead, PartsJoined
-from ddpcheck.probes.collectives.call_arguments import COLLECTIVES, Arguments
+from ddpcheck.probes.collectives.exchange import Exchange
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.devices.device_numbers import together
 from ddpcheck.probes.digests import readable_memory
@@ -34,7 +32,7 @@ MOST = 64
 
 NEARLY = 1e-4
 
-OPS = ("all_reduce", "reduce", "all_gather", "gather", *(op for op in COLLECTIVES if "object" in op))
+KINDS = ("all_reduce", "reduce", "all_gather", "gather")
 """Collectives that bring numbers together. FSDP has others."""
 
 _numbers: dict[int, int] = {}
@@ -49,7 +47,7 @@ _writer: recorder.Recorder | None = None
 def watch() -> None:
     """See them from now on."""
     once_imported(HOME, _watch)
-    gradient_events.COLLECTIVE.also(_goes, OPS)
+    gradient_events.COLLECTIVE.also(_goes)
     gradient_events.STEP.also(_entered)
 
 
@@ -113,12 +111,14 @@ def _entered(*_: Any) -> None:
     _since.clear()
 
 
-def _goes(op: str, given: Arguments, _: Call) -> None:
+def _goes(exchange: Exchange, _: Call) -> None:
     """A collective of the program's own: whether it brings together what was read."""
     writer = recorder.current()
     if writer is None or writer is not _writer or not _since:
         return
-    values = None if "object" in op else together(_values(given))
+    if not exchange.is_of_objects and exchange.kind not in KINDS:
+        return
+    values = None if exchange.is_of_objects else together(_values(exchange))
     for site, of_line in list(_since.items()):
         if isinstance(values, Derived):
             record = partial(PartsJoined, **writer.next(), site=site)
@@ -133,11 +133,11 @@ def _told_later(record: Callable[[], PartsJoined], of_line: list[float], values:
     return record() if any(value is not None and _is_of(of_line, value) for value in values) else None
 
 
-def _values(given: Arguments) -> list[Any]:
+def _values(exchange: Exchange) -> list[Any]:
     """The few numbers that go into a collective; those on a device are still to be read."""
     found: list[Any] = []
-    for _, value in given.all():
-        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.numel() > MOST:
+    for value in exchange.sent:
+        if not value.is_floating_point() or value.numel() > MOST:
             continue
         plain = readable_memory.in_a_row(value)
         if plain is not None and plain.is_cpu:

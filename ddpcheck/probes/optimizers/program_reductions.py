@@ -16,7 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from ddpcheck.evidence import PAIRWISE, Call, Carried, Exchanged, Transfers
 from ddpcheck.probes.collectives import call_log
-from ddpcheck.probes.collectives.call_arguments import Arguments
+from ddpcheck.probes.collectives.exchange import Exchange
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.recording import recorder
@@ -28,16 +28,8 @@ CHANGES = 8
 """How often it is written down that an optimizer's exchanges are others than at the step before."""
 REMEMBERED = 1 << 14
 
-_ALIKE = {
-    "all_reduce": "tensor",
-    "all_reduce_coalesced": "tensors",
-    "broadcast": "tensor",
-    "all_gather": "tensor_list",
-    "all_gather_into_tensor": "output_tensor",
-    "all_gather_single": "output_tensor",
-    "_all_gather_base": "output_tensor",
-}
-"""The argument that all ranks hold the same in afterwards."""
+_ALIKE = ("all_reduce", "broadcast", "all_gather")
+"""How those begin after which all ranks hold the same in what was received."""
 
 
 class Operand:
@@ -75,25 +67,23 @@ _dropped = 0
 _of_models = _others = 0
 
 
-def note(op: str, given: Arguments, call: Call) -> None:
+def note(exchange: Exchange, call: Call) -> None:
     """Remember what a collective of the program's own goes over."""
     if call.joined:
         return
-    if "object" in op:
-        if any(_has_tensors(value) for _, value in given.all()):
+    if exchange.is_of_objects:
+        if _has_tensors(exchange.objects):
             note_unseen()
         return
-    for name, value in given.all():
-        for tensor in value if isinstance(value, (list, tuple)) else (value,):
-            if not isinstance(tensor, torch.Tensor):
-                continue
-            storage = readable_memory.storage(tensor)
-            if storage is None:
-                note_unseen()
-                continue
-            operand = Operand(tensor, storage, call, _ALIKE.get(op) == name)
-            operand.floating |= op in PAIRWISE
-            _log.append(operand)
+    received = set(map(id, exchange.received)) if exchange.kind.startswith(_ALIKE) else ()
+    for tensor in exchange.tensors:
+        storage = readable_memory.storage(tensor)
+        if storage is None:
+            note_unseen()
+            continue
+        operand = Operand(tensor, storage, call, id(tensor) in received)
+        operand.floating |= call.op in PAIRWISE
+        _log.append(operand)
     while len(_log) > REMEMBERED:
         _drop()
 

@@ -14,7 +14,7 @@ import msgspec
 import torch
 
 from ddpcheck.evidence import NO_SITE, Became, Between, Window
-from ddpcheck.probes.collectives.call_arguments import Arguments
+from ddpcheck.probes.collectives.exchange import Exchange
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.layouts import models
 from ddpcheck.probes.layouts.parallelised import Built
@@ -27,8 +27,8 @@ MOST = 16
 """What became of gradients, that is written down of one window."""
 MOST_RESULTS = 64
 
-SCATTERS = {"reduce_scatter": "output", "reduce_scatter_tensor": "output", "_reduce_scatter_base": "output"}
-"""Reductions that give a rank its part, by the argument that it is written to."""
+SCATTERS = ("reduce_scatter", "reduce_scatter_tensor")
+"""Reductions that give a rank its part."""
 
 ALIKE = 1e-3
 FINITE = 1e300
@@ -116,11 +116,11 @@ def _zeroed() -> None:
         window.zeroed = True
 
 
-def _reduces(op: str, given: Arguments, _: Any) -> Callable[[], None] | None:
+def _reduces(exchange: Exchange, _: Any) -> Callable[[], None] | None:
     """A reduction of the program's own begins; what to do when it is over."""
-    output = given.get(SCATTERS[op]) if any(map(_is_wanted, list(_open))) else None
-    if not isinstance(output, torch.Tensor) or given.get("async_op"):
+    if not exchange.waits or not any(map(_is_wanted, list(_open))):
         return None
+    output = exchange.received[0]
 
     def is_over() -> None:
         read = _read(output)

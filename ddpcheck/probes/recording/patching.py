@@ -46,7 +46,7 @@ def around(
         missing_seams.note(seams.find(owner, name))
         return False
     bound = original.__func__ if isinstance(original, (staticmethod, classmethod)) else original
-    replacement = named(looking_like(bound)(_shielded(bound, make, unless)), owner, name)
+    replacement = named(looking_like(bound)(shielded_around(bound, make, unless)), owner, name)
     if isinstance(owner, ModuleType):
         replace(owner, name, replacement)
     else:
@@ -183,12 +183,12 @@ class _Call(Outside):
     result: Any = None
 
 
-def _shielded(
+def shielded_around(
     original: Callable[..., Any],
     make: Callable[[Callable[..., Any]], Callable[..., Any]],
     unless: Callable[[], bool] | None = None,
 ) -> Any:
-    """What ``make`` builds, with its own failures kept from the program."""
+    """What ``make`` builds around a function, with its own failures kept from the program: that is called once."""
     calls = _Calls()
 
     def opened() -> list[_Call]:

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ddpcheck import evidence as ev
 from ddpcheck.facts import sketches
-from ddpcheck.probes.collectives.call_arguments import Arguments
+from ddpcheck.probes.collectives.exchange import Exchange
 from ddpcheck.probes.moments import forward_modes, pieces, windows
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.recording import pace
@@ -163,7 +163,7 @@ def test_what_is_exchanged_within_a_backward(recorded: Any, elements: int, after
 
     def tell() -> None:
         tensor = net[1].weight.grad if elements == 6 else torch.ones(elements)
-        gradient_events.EXCHANGED.tell("all_reduce", Arguments({"tensor": 0}, (tensor,), {}), "world", None)
+        gradient_events.EXCHANGED.tell(Exchange("all_reduce", {"tensors": [tensor]}), "world")
 
     net, optimizer = made()
     net[1].register_forward_pre_hook(lambda _, given: Exchanged.apply(given[0]))

@@ -8,13 +8,11 @@ import threading
 from pathlib import Path
 
 import pytest
-import torch
-import torch.distributed as dist
 
 from ddpcheck.evidence import Call, Outlived, frame
 from ddpcheck.judging.evidence_folder import Folder
-from ddpcheck.probes.collectives import call_arguments, call_log, every_call, one_call
-from ddpcheck.probes.collectives.call_arguments import Arguments
+from ddpcheck.probes.collectives import call_log, every_call, one_call
+from ddpcheck.probes.collectives.exchange import Exchange
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.processes import main_thread
 from ddpcheck.probes.recording import recorder
@@ -25,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 SITE = 7
 
 SCRIPT = """
-import warnings
+import threading, time, warnings
 import torch, torch.distributed as dist
 import torch.distributed.nn.functional as nn_functional
 from torch.nn.parallel import DistributedDataParallel
@@ -39,6 +37,16 @@ dist.all_gather(pair, t); dist.all_gather_into_tensor(torch.zeros(8), t)
 dist.gather(t, pair if rank == 0 else None); dist.scatter(t, pair if rank == 0 else None, src=0)
 dist.all_to_all_single(torch.zeros(4), t)
 dist.barrier(); dist.monitored_barrier()
+if rank == 1:
+    time.sleep(0.5)
+done, ticks = [], []
+def tick():
+    while not done:
+        ticks.append(time.sleep(0.01))
+ticking = threading.Thread(target=tick); ticking.start()
+dist.monitored_barrier()
+done.append(True); ticking.join()
+assert rank == 1 or len(ticks) > 10, "a call that waits keeps the other threads"
 objects = [None, None]
 dist.all_gather_object(objects, rank); dist.broadcast_object_list(objects, 0)
 dist.gather_object(rank, objects if rank == 0 else None); dist.scatter_object_list([None], objects, src=0)
@@ -50,6 +58,11 @@ dist.all_reduce(t, async_op=True).wait()
 x = torch.ones(4, requires_grad=True)
 nn_functional.all_reduce(x).sum().backward()
 import torch.distributed._functional_collectives
+world = dist.group.WORLD
+world.allreduce(t).wait()
+with torch.inference_mode():
+    world.allgather([pair], [t])
+dist._broadcast_coalesced(world, [t], 1 << 20, 0)
 group = dist.new_group([0, 1]); alone = dist.new_group([0])
 dist.barrier(group); dist.broadcast(t, 1, group=group)
 dist.barrier(alone)
@@ -118,8 +131,8 @@ def on(told, rank, group="world"):
 
 
 def test_every_collective_is_written_down_once(told):
-    """Each with its size, reduction and source: what it calls itself is part of it."""
-    assert [brief(c) for c in on(told, 0)][:23] == [
+    """Each with its size, reduction and source, whoever calls it: objects travel as their sizes, then as bytes."""
+    assert [brief(c) for c in on(told, 0)][:32] == [
         "all_reduce float32 x 4 sum",
         "all_reduce float32 x 4 max",
         "all_reduce float32[2, 3] sum",
@@ -131,14 +144,19 @@ def test_every_collective_is_written_down_once(told):
         "scatter float32 x 4 @0",
         "all_to_all_single float32 x 4",
         "barrier",
-        "monitored_barrier",
-        "all_gather_object",
+        *["monitored_barrier"] * 2,
+        *["all_gather_object"] * 2,
         "broadcast_object_list 2 objects @0",
+        "broadcast_object_list @0",
+        "gather_object",
         "gather_object @0",
-        "scatter_object_list @0",
+        *["scatter_object_list @0"] * 3,
         "all_reduce float32 x 4 sum",
         "all_reduce float32 x 4 sum",
         "all_reduce float32 x 4 sum",
+        "all_reduce float32 x 4",
+        "all_gather float32 x 4",
+        "broadcast float32 x 4 @0",
         "new_group ranks 0,1",
         "new_group ranks 0",
         "ddp-construct wrapper 0",
@@ -295,28 +313,11 @@ def test_nothing_is_written_in_silence(evidence):
 def test_an_event_is_told_to_those_who_want_it():
     """A collective of another name is none of theirs; who names none is told of all."""
     collectives, told = gradient_events.Collectives(), []
-    collectives.also(lambda op: told.append(("all", op)) or "over")
-    collectives.also(lambda op: told.append(("sums", op)), ("all_reduce", "reduce"))
-    assert collectives.tell("all_reduce") == ["over"]
-    assert collectives.tell("barrier") == ["over"]
+    collectives.also(lambda one, _: told.append(("all", one.kind)) or "over")
+    collectives.also(lambda one, _: told.append(("sums", one.kind)), ("all_reduce", "reduce"))
+    assert collectives.tell(Exchange("all_reduce", {}), None) == ["over"]
+    assert collectives.tell(Exchange("barrier", {}), None) == ["over"]
     assert told == [("all", "all_reduce"), ("sums", "all_reduce"), ("all", "barrier")]
-
-
-@pytest.mark.parametrize(("op", "first", "second"), [
-    ("all_reduce", torch.zeros(2, 3), torch.zeros(3, 2)),
-    ("broadcast", torch.zeros(4), torch.zeros(5)),
-    ("broadcast", torch.zeros(4), torch.zeros(4, dtype=torch.int64)),
-])  # fmt: skip
-def test_what_is_described_once_is_not_taken_for_another(op, first, second):
-    """Shape, dtype and reduction make the difference, and what is known is said again."""
-
-    def words(tensor, **given):
-        return call_arguments.of_collective(op, Arguments({"tensor": 0}, (tensor,), given))[0]
-
-    assert words(first) != words(second)
-    assert words(first) == words(torch.zeros_like(first))
-    if op == "all_reduce":
-        assert words(first, op=dist.ReduceOp.MAX) != words(first)
 
 
 # --- in a bounded room
@@ -419,7 +420,7 @@ def test_works_that_outlive_an_nccl_group(monkeypatch, backend, waited, told):
     works = [Work(), Work(), Work()]
     for number, work in enumerate(works):
         made = Call(n=number, at=0.0, op="all_reduce", group="world", number=number, detail="", site=SITE)
-        one_call.remember(work, made)
+        one_call.remember(work, one_call.Pending(made, None))
     for work in works[:waited]:
         one_call._works.pop(work)
     del work, works[2]  # one that is gone

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpcheck.probes.collectives import call_arguments, process_groups
+from ddpcheck.probes.collectives import process_groups
 from ddpcheck.probes.ddp import wrapper_usage, wrappers
+from ddpcheck.probes.recording import arguments
 
 
 class Group:
@@ -47,7 +48,7 @@ def test_the_group_that_a_wrapper_is_given(
 ) -> None:
     """By name, by place, or by a mesh; a group that is not known is not taken for the default one."""
     monkeypatch.setitem(process_groups._keys, GROUP, "0,1#1")
-    places = call_arguments.places(DistributedDataParallel.__init__)
+    places = arguments.places(DistributedDataParallel.__init__)
     before: list[Any] = [None] * places["process_group"]
     assert wrappers._group_of(places, (*before, *args), given) == expected
 

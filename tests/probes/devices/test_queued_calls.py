@@ -21,7 +21,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.judging.world import Process
 from ddpcheck.probes.collectives import one_call
-from ddpcheck.probes.collectives.call_arguments import Arguments
+from ddpcheck.probes.collectives.exchange import Exchange
 from ddpcheck.probes.devices import asking_thread, device_events, flight_recorder, queued_calls
 from ddpcheck.probes.files import file_records
 from ddpcheck.probes.processes import main_thread
@@ -213,7 +213,7 @@ def test_a_call_is_marked_around_and_says_that_it_was_only_queued(
 
     work = Work()
     assert asynchronous.made is not None
-    one_call.remember(work, asynchronous.made, asynchronous.mark)
+    one_call.remember(work, one_call.Pending(asynchronous.made, asynchronous.mark))
     assert [mark.call for mark in queued_calls._marked] == [_process(tmp_path).of(ev.Call)[0].n]
     with one_call.wait(one_call.of_work(work)):
         pass
@@ -231,35 +231,31 @@ def test_a_call_is_marked_around_and_says_that_it_was_only_queued(
     assert [mark.call for mark in queued_calls._marked] == [made[0].n, made[2].n]
 
 
-def _asynchronous(op: str) -> one_call.Asynchronous:
+def _asynchronous(op: str) -> one_call.Pending:
     with one_call.call(op, waits=False, device=0) as this:
         assert this.made is not None
-    return one_call.Asynchronous(this.made, this.mark)
+    return one_call.Pending(this.made, this.mark)
 
 
 def test_the_result_of_a_functional_collective_is_what_is_waited_for(writer: recorder.Recorder, cuda: FakeCuda) -> None:
-    """By the tensor within, or a view of it, of which nothing is held; what nobody reads is forgotten in time."""
-
-    class Lazy:
-        elem = torch.zeros(1)
-
+    """By it, or a view of it, of which nothing is held; what nobody reads is forgotten in time."""
+    result = torch.zeros(1)
     first = _asynchronous("all_reduce")
-    before = sys.getrefcount(Lazy.elem)
-    one_call.remember_result(Lazy(), *first)
-    after = sys.getrefcount(Lazy.elem)
+    before = sys.getrefcount(result)
+    one_call.remember_results([result], first)
+    after = sys.getrefcount(result)
     assert after == before
     with one_call.wait(one_call.of_result(torch.zeros(1))):
         pass
     assert not queued_calls._marked
-    with one_call.wait(one_call.of_result(Lazy.elem.view(1, 1))):
+    with one_call.wait(one_call.of_result(result.view(1, 1))):
         pass
     assert [mark.call for mark in queued_calls._marked] == [first.made.n]
     others = [torch.zeros(1) for _ in range(one_call.MOST_RESULTS + 1)]
     for other in others:
-        one_call.remember_result(other, *_asynchronous("all_reduce"))
+        one_call.remember_results([other], _asynchronous("all_reduce"))
     assert one_call.of_result(others[0]) == []
     assert one_call.of_result(others[1]) != []
-    one_call.remember_result(None, *first)
 
 
 def test_a_batch_is_waited_for_by_the_one_work_of_all(
@@ -276,7 +272,7 @@ def test_a_batch_is_waited_for_by_the_one_work_of_all(
         with one_call.batch() as works:
             calls = [_asynchronous("isend"), _asynchronous("irecv")]
             for call, own in zip(calls, given, strict=True):
-                one_call.remember(None if one_for_all else own, *call)
+                one_call.remember(None if one_for_all else own, call)
             works += given[1:] if one_for_all else given
         for work in works:
             with one_call.wait(one_call.of_work(work)):
@@ -314,7 +310,7 @@ def test_only_nccl_queues(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, backe
         on_gpu, on_cpu = torch.empty(2, device="cuda:1"), torch.empty(2)
 
     def asked(op: str, value: Any) -> int | None:
-        return queued_calls.device_of(op, group, Arguments({}, (), {"tensor": value}))
+        return queued_calls.device_of(Exchange(op, {"tensors": value}, group))
 
     expected = 1 if queues else None
     assert asked("all_reduce", on_gpu) == asked("all_gather", [on_gpu, on_cpu]) == expected
@@ -450,7 +446,7 @@ def test_a_signal_that_comes_while_a_call_is_marked_leaves_nothing_open(
     with one_call.call("all_reduce", waits=False, device=0) as asynchronous:
         pass
     assert asynchronous.made is not None
-    one_call.remember(work, asynchronous.made, asynchronous.mark)
+    one_call.remember(work, one_call.Pending(asynchronous.made, asynchronous.mark))
     owner, name = (queued_calls, "begin") if at == "before" else (queued_calls.Mark, "end")
     monkeypatch.setattr(owner, name, interrupt)
     with (

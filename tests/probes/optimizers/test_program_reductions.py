@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ddpcheck.evidence import Call
-from ddpcheck.probes.collectives.call_arguments import Arguments
+from ddpcheck.probes.collectives.exchange import Exchange
 from ddpcheck.probes.optimizers import gradient_events, program_reductions
 
 
@@ -25,10 +25,18 @@ def parameters():
     return made
 
 
-def over(tensor, op="all_reduce", number=1, name="tensor"):
+def over(tensor, op="all_reduce", number=1, name="tensors"):
     """A collective goes over a tensor."""
     call = Call(n=1, at=0.0, op=op, group="world", number=number, detail="", site=0)
-    program_reductions.note(op, Arguments({name: 0}, (tensor,), {}), call)
+    program_reductions.note(Exchange(op, {name: [tensor]}), call)
+
+
+def sent(value):
+    """A collective of objects sends this."""
+    exchange = Exchange("all_gather", {"input_tensors": [torch.zeros(9, dtype=torch.uint8)]})
+    exchange.op, exchange._named = "all_gather_object", {"obj": value}
+    call = Call(n=1, at=0.0, op=exchange.op, group="world", number=1, detail="", site=0)
+    program_reductions.note(exchange, call)
 
 
 plain = program_reductions._of_plain
@@ -155,14 +163,14 @@ def test_what_else_went_between_ranks_is_counted(parameters):
     """A loss, counts and words are no part of a model; activations may be, and objects with tensors."""
     over(torch.zeros(()))
     over(torch.zeros(100, dtype=torch.int64))
-    over({"loss": 1.0, "words": ["a"]}, op="all_gather_object", name="obj")
+    sent({"loss": 1.0, "words": ["a"]})
     over(parameters[0].grad)
     carried(parameters)
     while program_reductions._log:
         program_reductions._drop()
     assert (program_reductions._of_models, program_reductions._others) == (1, 0)
     over(torch.zeros(8))
-    over({"state": {"weight": torch.zeros(2)}}, op="all_gather_object", name="obj")
+    sent({"state": {"weight": torch.zeros(2)}})
     while program_reductions._log:
         program_reductions._drop()
     assert (program_reductions._of_models, program_reductions._others) == (1, 2)
