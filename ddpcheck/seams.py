@@ -220,8 +220,8 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
     "groups": ("which groups there are", _at(_C10D, "new_group _get_default_group GroupMember")),
     "leaving": ("which ranks have left", _at(_C10D, "destroy_process_group")),
     "collectives": ("every collective that is called", _at("torch.library.Library", "impl")
-        + _at("torch._C", "_after_autograd_keyset _dispatch_get_all_op_names") + _at("torch._C._distributed_c10d.Work", "wait")
-        + _at(_C10D, "batch_isend_irecv")
+        + _at("torch._C", "_after_autograd_keyset _dispatch_get_all_op_names") + _at(_C10D, "batch_isend_irecv")
+        + _at("torch._C._distributed_c10d.Work", "wait")
         # Only devices are asked by these. What one torch may lack of them is no reason to judge no other calls.
         + _at("torch._C", "_cuda_hasPrimaryContext", optional=True)
         + _at("torch._C._distributed_c10d", "_dump_nccl_trace_json _dump_fr_trace_json", optional=True)

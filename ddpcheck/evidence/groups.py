@@ -11,6 +11,7 @@ from ddpcheck.vocabulary.bounded_numbers import RankCount, RankNumber
 
 SENDS = frozenset({"send", "isend", "send_object_list"})
 RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
+UNNAMED = " ?"
 PAIRWISE = SENDS | RECEIVES
 """Calls between two ranks."""
 
@@ -85,7 +86,10 @@ class Call(Record, frozen=True, kw_only=True):
     number: int
     """The calls of this process on this group so far."""
     detail: str
-    """What has to be equal on all ranks: dtype and shape, the reduction, the source; the wrapper for ``ddp-…``."""
+    """What has to be equal on all ranks: dtype and shape, the reduction; the wrapper for ``ddp-…``.
+
+    It ends with UNNAMED where there is a reduction that nobody has named to a function of torch.distributed.
+    """
     site: int
     peer: int | None = None
     """The source or destination, as a global rank: of broadcast, reduce, scatter, gather, send, recv."""
@@ -101,6 +105,13 @@ class Call(Record, frozen=True, kw_only=True):
     """False for a message with a tag of which earlier ones may have been forgotten: its number may be too low."""
     queued: bool = False
     """It was only queued on a device: the rank goes on at once, and the device does it later."""
+    kind: str = ""
+    """What it does, where the function that was called has another name: ``all_gather`` for all_gather_object."""
+
+    @property
+    def operation(self) -> str:
+        """What it does, whichever function was called for it."""
+        return self.kind or self.op
 
 
 class HostAhead(Record, frozen=True, kw_only=True):

@@ -92,9 +92,10 @@ class Missing(Record, frozen=True, kw_only=True):
 class Overlooked(Record, frozen=True, kw_only=True):
     """There was something in this process that no probe has looked at: told once for each kind."""
 
-    what: Literal["capture", "memory", "device"]
-    """A CUDA graph was captured, whose replays call no Python; or memory did not suffice for a look; or a device had
-    not come to what was asked of it when the process ended."""
+    what: Literal["calls", "capture", "device", "memory"]
+    """Ranks exchanged something that passes through no operator of c10d; a CUDA graph was captured, whose replays call
+    no Python; a device had not come to what was asked of it when the process ended; memory did not suffice for a look.
+    """
 
 
 class Looking(Record, frozen=True, kw_only=True):

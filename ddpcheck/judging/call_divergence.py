@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.evidence import PAIRWISE
+from ddpcheck.evidence import PAIRWISE, UNNAMED
 from ddpcheck.judging.happens_before import TO_ONE, UNFINISHED, WAIT, members
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.world import Rank, World
@@ -66,7 +66,7 @@ def name(call: ev.Call) -> str:
     """What a call is, in words."""
     if call.op in NAMES:
         return NAMES[call.op]
-    return f"{call.op}({call.detail})" if call.detail else f"{call.op}()"
+    return f"{call.op}({call.detail.removesuffix(UNNAMED)})"
 
 
 def group_name(group: str) -> str:
@@ -132,9 +132,21 @@ def _with_detail(call: ev.Call, detail: str) -> ev.Call:
     )  # fmt: skip
 
 
-def key(call: ev.Call) -> Key:
-    """What two ranks' calls have to have in common."""
-    return call.op, call.detail, call.peer
+def keys(calls: Mapping[int, ev.Call]) -> dict[int, Key]:
+    """What calls that meet have to have in common, by rank.
+
+    Objects have to meet objects; tensors may come by whichever function, and by
+    one that was not told the reduction's name.
+    """
+    shown = any(call.detail.endswith(UNNAMED) for call in calls.values())
+    return {
+        r: (
+            call.op if "object" in call.op else call.operation,
+            call.detail.rpartition(" ")[0] if shown and "reduce" in call.operation else call.detail,
+            call.peer,
+        )
+        for r, call in calls.items()
+    }
 
 
 def partings(world: World, found: Mapping[str, Mapping[int, Calls]] | None = None) -> list[Parting]:
@@ -163,7 +175,7 @@ def _parting(world: World, ranks: Mapping[int, Rank], group: str, found: Mapping
     compared = other_lines = 0
     for number in sorted(set().union(*calls.values())):
         here = {r: own[number] for r, own in calls.items() if number in own}
-        if len({key(call) for call in here.values()}) > 1:
+        if len(set(keys(here).values())) > 1:
             parting = _mismatch(world, group, number, here)
             break
         if len(here) < len(present):
@@ -191,7 +203,7 @@ def _ended_well(rank: Rank) -> bool:
 
 def _mismatch(world: World, group: str, number: int, here: dict[int, ev.Call]) -> Parting:
     kinds: tuple[Literal["op", "detail", "peer"], ...] = ("op", "detail", "peer")
-    kind = next(k for k, part in zip(kinds, zip(*(key(c) for c in here.values()), strict=True), strict=True)
+    kind = next(k for k, part in zip(kinds, zip(*keys(here).values(), strict=True), strict=True)
                 if len(set(part)) > 1)  # fmt: skip
     return Parting(kind=kind, group=group, number=number, calls=here, odd=_odd(world, here, kind))
 
@@ -199,7 +211,7 @@ def _mismatch(world: World, group: str, number: int, here: dict[int, ev.Call]) -
 def _odd(world: World, here: Mapping[int, ev.Call], kind: str) -> tuple[int, ...]:
     """The ranks that differ from most; where there are as many of both, those at a line of their own."""
     place = {"op": 0, "detail": 1, "peer": 2}[kind]
-    parts = {r: key(call)[place] for r, call in here.items()}
+    parts = {r: one[place] for r, one in keys(here).items()}
     (most, often), *others = Counter(parts.values()).most_common()
     if often > others[0][1]:
         return tuple(r for r in parts if parts[r] != most)
@@ -228,7 +240,7 @@ def visits(rank: Rank, where: CallSite | None, before: float) -> int:
 
 
 def _way(call: ev.Call) -> str:
-    return "to" if call.op in TO_ONE else "from"
+    return "to" if call.operation in TO_ONE else "from"
 
 
 def told(world: World, parting: Parting) -> str:

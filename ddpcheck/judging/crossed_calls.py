@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.call_divergence import Calls, Key, Parting, key, sequences
+from ddpcheck.judging.call_divergence import Calls, Key, Parting, keys, sequences
 from ddpcheck.judging.happens_before import NEW_GROUP, members
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite, Struct
@@ -65,11 +65,12 @@ def _stretches(ranks: Mapping[int, Rank], calls: Mapping[int, Calls]) -> Iterato
     found: dict[tuple[int, ...], Stretch] = defaultdict(dict)
     for number in sorted(set.intersection(*(set(own) for own in calls.values()))):
         here = {r: own[number] for r, own in calls.items()}
-        if len({key(call) for call in here.values()}) > 1:
+        known = keys(here)
+        if len(set(known.values())) > 1:
             break  # from here on, other calls meet
         if all(map(_counts, here.values())):
             moment = tuple(bisect_left(moments[r], call.n) for r, call in here.items())
-            found[moment][number] = {r: (_lines(ranks[r], call), key(call)) for r, call in here.items()}
+            found[moment][number] = {r: (_lines(ranks[r], call), known[r]) for r, call in here.items()}
     for stretch in found.values():
         if any(len(set(ways.values())) > 1 for ways in stretch.values()):
             yield stretch

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence import PAIRWISE, RECEIVES, SENDS
+from ddpcheck.judging.call_divergence import keys
 from ddpcheck.judging.device_waits import beside, device_wait
 from ddpcheck.judging.happens_before import FROM_ONE, NEW_GROUP, TO_ONE, UNFINISHED, WAIT, members, source
 from ddpcheck.judging.world import Moment, Process, Rank, World
@@ -147,7 +148,8 @@ def _locked(rank: Rank, world: World) -> Wait | None:
 def _returns_at_once(call: ev.Call, rank: int, world: World) -> bool:
     """Whether a call may be over for a rank before the others come to it."""
     one = source(call, members(call.group, world.world_size))
-    return call.op in SENDS or (call.op in FROM_ONE and one == rank) or (call.op in TO_ONE and one != rank)
+    what = call.operation
+    return call.op in SENDS or (what in FROM_ONE and one == rank) or (what in TO_ONE and one != rank)
 
 
 def _call(rank: Rank, n: int) -> ev.Call | None:
@@ -169,10 +171,10 @@ def lacking(world: World, ranks: dict[int, Rank], wait: Wait) -> Wait:
     present = [r for r in _taking_part(world, call) if r != wait.rank]
     lacks = [r for r in present if r not in ranks or not _came(ranks[r], call)]
     one = source(call, members(call.group, world.world_size))
-    if one != wait.rank and (call.op in FROM_ONE or call.op in TO_ONE):
+    if one != wait.rank and (call.operation in FROM_ONE or call.operation in TO_ONE):
         # Others may stand between, where the data go through them: those that have not come are to blame, too.
         return _with(wait, [r for r in lacks if r == one], True) if one in lacks else _with(wait, lacks, False)
-    if call.op in FROM_ONE:
+    if call.operation in FROM_ONE:
         return _with(wait, lacks, False)
     return _with(wait, lacks, True)
 
@@ -207,7 +209,8 @@ def _came(rank: Rank, call: ev.Call) -> bool:
         elif own.op == UNFINISHED:
             return reduced  # what it has left over, it may reduce in a later backward
         else:
-            return own.op == call.op and (own.detail == call.detail or own.op.startswith("ddp-"))
+            mine, asked = (one[:2] for one in keys({0: own, 1: call}).values())
+            return mine == asked or (own.op == call.op and own.op.startswith("ddp-"))
     return later
 
 

@@ -13,11 +13,9 @@ from ddpcheck import evidence as ev
 from ddpcheck.evidence import PAIRWISE, RECEIVES
 from ddpcheck.judging.world import Rank, World
 
-FROM_ONE = frozenset(
-    {"broadcast", "broadcast_object_list", "scatter", "scatter_object_list", "ddp-buffers", "ddp-buckets"}
-)
+FROM_ONE = frozenset({"broadcast", "scatter", "ddp-buffers", "ddp-buckets"})
 """The past of the source comes before the future of the others."""
-TO_ONE = frozenset({"reduce", "gather", "gather_object"})
+TO_ONE = frozenset({"reduce", "gather"})
 """The past of all comes before the future of the destination."""
 WAIT = "wait"
 """``Work.wait()`` of an asynchronous call."""
@@ -184,11 +182,11 @@ class Order:
                 continue
             past = {r: ranks[r].past[number] for r in here}
             first = calls[here[0]]
-            if first.op in FROM_ONE or first.op in TO_ONE:
+            if first.operation in FROM_ONE or first.operation in TO_ONE:
                 one = source(first, members(group, self._size))
                 if one in calls:
                     for r in here:
-                        a, b = (one, r) if first.op in FROM_ONE else (r, one)
+                        a, b = (one, r) if first.operation in FROM_ONE else (r, one)
                         if r != one and past[b] != math.inf:
                             edges[a, b].append((float(calls[a].n), past[b]))
             elif whole and len(here) == len(present) and all(past[r] == calls[r].n for r in here):

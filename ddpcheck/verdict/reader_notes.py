@@ -155,10 +155,15 @@ def _unseen(rank: Rank) -> Counter[str]:
 
 
 def _overlooked(world: World) -> Iterator[str]:
-    captured, short, behind = (
+    apart, captured, short, behind = (
         [r.rank for r in world if any(o.what == what for o in r.of(ev.Overlooked))]
-        for what in ("capture", "memory", "device")
+        for what in ("calls", "capture", "memory", "device")
     )
+    if apart:
+        yield (
+            f"{ranks_text(apart)[0].upper()}{ranks_text(apart)[1:]} exchanged something by symmetric memory or a group "
+            "written in Python: such calls are not seen."
+        )
     if captured:
         yield f"A CUDA graph was captured on {ranks_text(captured)}: what its replays do, steps among it, is not seen."
     if short:

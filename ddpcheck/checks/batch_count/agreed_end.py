@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.call_divergence import Calls, key, partings, sequences
+from ddpcheck.judging.call_divergence import Calls, keys, partings, sequences
 from ddpcheck.judging.happens_before import members
 from ddpcheck.judging.loader_passes import Pass
 from ddpcheck.judging.world import World
@@ -102,7 +102,7 @@ def _matching_calls(world: World, found: Sequences, left: _RemainingBatches, sam
         before = found[mine.group][other].get(mine.number - 1)
         handed = bisect_right(further, theirs.n) > bisect_right(further, before.n if before is not None else 0)
         yield (
-            key(theirs) == key(mine)
+            len(set(keys({0: theirs, 1: mine}).values())) == 1
             and end < theirs.n
             and (theirs.n < again or handed)
             and (not same_line or short.rank.where(theirs.site) == long.rank.where(mine.site))

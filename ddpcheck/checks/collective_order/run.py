@@ -37,12 +37,20 @@ def judge(world: World) -> Judged:
             findings.append(_finding(world, ended, parting))
         elif crossed and crossed[0].sure and ended.kind != "failed":
             findings.append(_crossed(world, ended, crossed))
-    unknown = "" if findings or not crossed else _swapped(world, crossed[0])
+    unknown = "" if findings else _unseen(world) or (_swapped(world, crossed[0]) if crossed else "")
     return Judged(
         checked=0 if unknown else ended.compared,
         findings=tuple(findings),
         skipped_because=unknown or ("" if ended.compared else "no collective was recorded on two ranks of its group"),
     )
+
+
+def _unseen(world: World) -> str:
+    """Why the order of calls is not held where not all were seen."""
+    overlooked = {one.what for rank in world for one in rank.of(ev.Overlooked)}
+    if "calls" in overlooked:
+        return "calls by symmetric memory or by a group written in Python are not seen"
+    return "the calls that replays of a CUDA graph make are not seen" if "capture" in overlooked else ""
 
 
 def _before_the_failure(ended: Stop, parting: Parting) -> bool:

@@ -22,6 +22,7 @@ from ddpcheck.probes.optimizers import gradient_events, program_reductions
 from ddpcheck.probes.processes import endings, main_thread
 from ddpcheck.probes.recording import recorder
 from ddpcheck.probes.recording.patching import around
+from ddpcheck.probes.recording.unwatchable_moments import overlooked
 
 __tracebackhide__ = True
 """For pytest: a failure that comes through a probe is told without its frames."""
@@ -35,12 +36,14 @@ def watch() -> None:
     """Record every collective from now on."""
     operators.watch("c10d", _around_operator, is_of_a_group)
     operators.watch("_c10d_functional", _around_wait_tensor, lambda names: list(names) == ["tensor"])
+    operators.watch("symm_mem", _around_another, lambda names: "group_name" in names)
     around(getattr(torch._C._distributed_c10d, "Work", None), "wait", _around_wait, unless=one_call.is_within)
     around(c10d, "batch_isend_irecv", _around_batch)
     around(c10d, "new_group", _around_new_group)
     around(c10d, "init_process_group", _around_init)
     around(c10d, "destroy_process_group", _around_destroy)
     around(Join, "__exit__", _around_join)
+    endings.before_end(_look_at_groups)
     endings.before_end(call_log.tell)
     endings.before_end(program_reductions.tell)
     main_thread.also(call_log.look)
@@ -59,12 +62,23 @@ def _around_operator(original: Callable[..., Any], name: str, names: Sequence[st
         if any(tensor.is_meta for tensor in exchange.tensors) or (group := group_key(exchange.group)) == "?":
             return original(keys, *args, **kwargs)
         device = queued_calls.device_of(exchange)
-        with call(exchange.op, group, exchange.detail, exchange.peer, exchange.waits, device=device) as this:
+        named = exchange.op, group, exchange.detail, exchange.peer, exchange.waits
+        with call(*named, device=device, kind=exchange.kind) as this:
             ends = _tell(exchange, this.made) if this.made is not None else []
             result = original(keys, *args, **kwargs)
             if this.made is not None:
                 this.goes_on = _remember(exchange, result, Pending(this.made, this.mark, ends))
             return result
+
+    return operator
+
+
+def _around_another(original: Callable[..., Any], name: str, names: Sequence[str]) -> Callable[..., Any]:
+    """What is exchanged by symmetric memory is not put in order."""
+
+    def operator(*args: Any, **kwargs: Any) -> Any:
+        overlooked("calls")
+        return original(*args, **kwargs)
 
     return operator
 
@@ -182,6 +196,7 @@ def _around_destroy(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
         one_call.let_go(everywhere=True)
+        _look_at_groups()
         writer = recorder.current()
         group = kwargs.get("group", args[0] if args else None)
         held: list[Call] = []
@@ -192,6 +207,13 @@ def _around_destroy(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(*args, **kwargs)
 
     return destroy_process_group
+
+
+def _look_at_groups() -> None:
+    """A group that is written in Python, and not as a backend of torch's, calls no operator of c10d's."""
+    groups = getattr(getattr(c10d, "_world", None), "pg_map", {})
+    if any(type(one) is not c10d.ProcessGroup for one in groups):
+        overlooked("calls")
 
 
 def _around_join(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch.distributed import distributed_c10d as c10d
 
+from ddpcheck.evidence import UNNAMED
+
 _GROUP = "process_group"
 _FUNCTIONS = "torch.distributed.distributed_c10d"
 _FUNCTIONAL = "torch.distributed._functional_collectives"
@@ -165,7 +167,7 @@ class Exchange:
     def _and_reduction(self) -> str:
         how = self._reduction()
         if how is None:
-            return ""
+            return UNNAMED if "reduce" in self.kind else ""
         try:
             known = _reductions.get(how)
             if known is None:

@@ -91,7 +91,8 @@ class call:
 
     ``group`` is a name of ``membership.group_key``, or the group itself;
     ``peer`` a global rank; ``always``: also where a probe is at work;
-    ``device``: the GPU that it is queued on, for one that is.
+    ``device``: the GPU that it is queued on, for one that is; ``kind``: what
+    it does, where that has another name.
     """
 
     __slots__ = (
@@ -100,6 +101,7 @@ class call:
         "_detail",
         "_device",
         "_group",
+        "_kind",
         "_op",
         "_peer",
         "_waits",
@@ -117,9 +119,11 @@ class call:
         waits: bool = True,
         always: bool = False,
         device: int | None = None,
+        kind: str = "",
     ) -> None:
         self._op, self._group, self._detail, self._peer = op, group, detail, peer
         self._waits, self._always, self._device = waits, always, device
+        self._kind = kind if kind != op else ""
         self._book: call_log.Ledger | None = None
         """Where it is recorded, once it is."""
         self.made: Call | None = None
@@ -149,6 +153,7 @@ class call:
             thread=writer_threads.name(),
             sure=sure,
             queued=self._device is not None,
+            kind=self._kind,
         )
         global _reductions
         if self._device is not None:

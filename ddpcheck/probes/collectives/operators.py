@@ -30,8 +30,8 @@ Maker = Callable[..., Original]
 
 _SEAMS = ("torch.library.Library.impl", "torch._C._after_autograd_keyset", "torch._C._dispatch_get_all_op_names")
 
-_libraries: dict[str, Any] = {}
-"""By namespace: what was registered lasts as long as these."""
+_libraries: list[Any] = []
+"""What was registered lasts as long as these."""
 
 
 def watch(namespace: str, make: Maker, wanted: Callable[[Sequence[str]], bool]) -> None:
@@ -42,9 +42,10 @@ def watch(namespace: str, make: Maker, wanted: Callable[[Sequence[str]], bool]) 
             missing_seams.note(one)
         return
     found = {name: names for name, names in _operators(namespace).items() if wanted(names)}
-    if not found:  # they have moved elsewhere
+    if namespace == "c10d" and not found:  # they have moved elsewhere
         missing_seams.note(needed[-1])
-    library = _libraries[namespace] = torch.library.Library(namespace, "IMPL")  # type: ignore[no-untyped-call]
+    library: Any = torch.library.Library(namespace, "IMPL")  # type: ignore[no-untyped-call]
+    _libraries.append(library)
     key = getattr(torch._C.DispatchKey, KEY)
     for name, names in found.items():
         overload = getattr(getattr(torch.ops, namespace), name).default

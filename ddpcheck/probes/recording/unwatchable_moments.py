@@ -57,7 +57,7 @@ def _is_capturing() -> bool:
     return True
 
 
-def overlooked(what: Literal["capture", "memory", "device"]) -> None:
+def overlooked(what: Literal["calls", "capture", "device", "memory"]) -> None:
     """Write down, once, that there was something which no probe has looked at."""
     writer = recorder.always()
     if writer is not None and what not in _noted:
