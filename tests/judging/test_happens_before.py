@@ -42,10 +42,12 @@ def test_calls_in_which_all_wait_order_both_ways(op):
     assert not it.enforced(0, 4, 1, 2)
 
 
-@pytest.mark.parametrize("op", ["broadcast", "scatter_object_list", "ddp-buffers", "ddp-buckets"])
-def test_a_broadcast_orders_away_from_its_source(op):
+@pytest.mark.parametrize(
+    ("op", "kind"), [("broadcast", ""), ("scatter_object_list", "scatter"), ("ddp-buffers", ""), ("ddp-buckets", "")]
+)
+def test_a_broadcast_orders_away_from_its_source(op, kind):
     """The source waits for nobody."""
-    it = two(call(1, 5, op, peer=0), call(1, 5, op, peer=0))
+    it = two(call(1, 5, op, peer=0, kind=kind), call(1, 5, op, peer=0, kind=kind))
     assert it.enforced(0, 2, 1, 4)
     assert not it.enforced(1, 2, 0, 4)
 
@@ -68,10 +70,10 @@ def test_a_key_of_a_store_orders_who_waits_for_it():
     assert not both.enforced(0, 2, 2, 3)
 
 
-@pytest.mark.parametrize("op", ["reduce", "gather", "gather_object"])
-def test_a_reduction_to_one_orders_towards_it(op):
+@pytest.mark.parametrize(("op", "kind"), [("reduce", ""), ("gather", ""), ("gather_object", "gather")])
+def test_a_reduction_to_one_orders_towards_it(op, kind):
     """Only the destination waits for the others."""
-    it = two(call(1, 5, op, peer=1), call(1, 5, op, peer=1))
+    it = two(call(1, 5, op, peer=1, kind=kind), call(1, 5, op, peer=1, kind=kind))
     assert it.enforced(0, 2, 1, 4)
     assert not it.enforced(1, 2, 0, 4)
 

@@ -34,7 +34,7 @@ _WITHOUT_TENSORS = ("barrier", "monitored_barrier")
 _ROOTS = ("root_rank", "dst", "src")
 """The arguments that name one rank of the group."""
 
-_SHAPED = ("all_reduce", "all_reduce_coalesced", "reduce")
+_SHAPED = ("all_reduce", "reduce")
 """Where elements are paired by place, so that another shape of as many means other pairs."""
 
 OBJECTS = ("obj", "object_list", "scatter_object_input_list")
@@ -181,7 +181,7 @@ def kind_of(operator: str) -> str:
     """What torch.distributed calls what an operator does."""
     name = _KINDS.get(operator)
     if name is None:
-        name = operator.strip("_")
+        name = operator.strip("_").removesuffix("_coalesced")  # over several tensors, or over one
         for short, long in _PARTS:
             name = name.replace(short, long)
         _KINDS[operator] = name

@@ -58,6 +58,38 @@ def test_other_lines_are_no_other_calls():
     assert ask([call(1, 5)], [call(1, 6)]).findings == ()
 
 
+@pytest.mark.parametrize(("mine", "yours"), [
+    ({"op": "all_reduce", "detail": "float32 x 4 sum"}, {"op": "all_reduce", "detail": f"float32 x 4{ev.UNNAMED}"}),
+    ({"op": "all_gather_tensor", "kind": "all_gather_into_tensor"}, {"op": "all_gather_into_tensor"}),
+])  # fmt: skip
+def test_one_call_by_two_functions(mine, yours):
+    """What is done counts, and not by which function; a reduction whose name nobody saw may be any."""
+    assert ask([call(1, 5, **mine)], [call(1, 6, **yours)]).findings == ()
+    other = {**yours, "detail": yours.get("detail", "").replace("4", "5") or "float32 x 5"}
+    assert (
+        parted([call(1, 5, **mine)], [call(1, 6, **other)]).rule == "collective-order/mismatched-collective-arguments"
+    )
+
+
+def test_objects_meet_objects():
+    """Their bytes would be taken for a tensor."""
+    objects = call(1, 5, "all_gather_object", kind="all_gather")
+    assert parted([objects], [call(1, 6, "all_gather")]).rule == "collective-order/different-collectives"
+
+
+@pytest.mark.parametrize(("what", "because"), [
+    ("calls", "calls by symmetric memory or by a group written in Python are not seen"),
+    ("capture", "the calls that replays of a CUDA graph make are not seen"),
+    ("memory", ""),
+])  # fmt: skip
+def test_calls_that_are_not_seen_are_not_held(what, because):
+    """A difference among those that were is told all the same."""
+    overlooked = (ev.Overlooked, {"what": what})
+    judged = ask([overlooked, call(1, 5)], [call(1, 5)])
+    assert (judged.checked, judged.skipped_because) == ((0, because) if because else (1, ""))
+    assert parted([overlooked, call(1, 5)], [call(1, 5, "all_reduce")]).rule == "collective-order/different-collectives"
+
+
 def test_without_calls_nothing_is_checked():
     """A run without communication says so."""
     judged = ask([step(5)], [])

@@ -154,7 +154,7 @@ def test_every_collective_is_written_down_once(told):
         "all_reduce float32 x 4 sum",
         "all_reduce float32 x 4 sum",
         "all_reduce float32 x 4 sum",
-        "all_reduce float32 x 4",
+        "all_reduce float32 x 4 ?",
         "all_gather float32 x 4",
         "broadcast float32 x 4 @0",
         "new_group ranks 0,1",
