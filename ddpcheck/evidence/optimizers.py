@@ -192,25 +192,6 @@ class Transfers(Record, frozen=True, kw_only=True):
     """Calls over anything else that may have been one: more than a few numbers, objects with tensors, or unseen."""
 
 
-class Spent(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """What an optimizer's steps have made of gradients so far, as far as that was seen."""
-
-    followed: int = 0
-    """Steps on gradients that were new, of which it is known whether the next step was made on the same again."""
-    again: int = 0
-    """Those where it was: the gradients were the same ones, but for a factor at most."""
-    other: int = 0
-    """Those where the next step was made on others, which no backward() had brought about."""
-    reduced: int = 0
-    """Steps for wrappers whose gradients had been reduced since the step before."""
-    emptied: int = 0
-    """Those that found none of these gradients any more."""
-    windows: int = 0
-    """Steps on what the last backward() alone has brought about."""
-    dropped: int = 0
-    """Those before which gradients that the same line had reduced were gone without a step."""
-
-
 class Step(Record, frozen=True, kw_only=True):
     """One step of an optimizer."""
 
@@ -243,8 +224,6 @@ class Step(Record, frozen=True, kw_only=True):
     """How often ``with model.join():`` was entered or left before: with uneven inputs, steps are counted from there."""
     place: int = 0
     """Steps of this optimizer since then."""
-    spent: Spent | None = None
-    """None as long as each reduction was stepped on once."""
 
 
 class Scheduled(Record, frozen=True, kw_only=True):

@@ -57,6 +57,11 @@ class Window:
         self.stepped: Values | None = None
         self._read = read
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether there was no backward() since the step before."""
+        return self.step.backwards == self.step.since[0]
+
     @cached_property
     def before(self) -> dict[int, Value]:
         """W: what parameters held at the first forward, or on entry to the step."""

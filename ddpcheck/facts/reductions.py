@@ -423,6 +423,12 @@ class _Solver:
         self.before = (
             before.stepped_on(ranks)[places] if before is not None and ranks <= before.windows.keys() else None
         )
+        self.may_be_again = (
+            before is not None
+            and before.number + 1 == look.number
+            and all(look.windows[rank].is_idle for rank in ranks)
+            and not any(before.windows[rank].is_idle for rank in ranks & before.windows.keys())
+        )
         self.each = {rank: look.total(frozenset({rank}))[places] for rank in sorted(look.everybody)}
         self.sizes = {rank: least_squares.sizes(one) for rank, one in self.each.items()}
         self.equations = np.array([min(NUMBERS, look.tensors[place].elements) for place in places])
@@ -437,6 +443,7 @@ class _Solver:
         sizes = np.stack([*self.sizes.values(), np.zeros(len(self.places))])
         is_finite: Bools = np.asarray(np.isfinite(sizes).all(axis=0))
         contributed: Bools = np.asarray((sizes > 0).any(axis=0))
+        self._again([n for n in range(len(self.places)) if not contributed[n] and np.isfinite(self.size[n])])
         for n in range(len(self.places)):
             if self.absent[n] and contributed[n]:  # the step leaves it as it is, whatever was contributed
                 self._tell(n, Answer(frozenset(), self._in_it(n, self.look.everybody)))
@@ -520,24 +527,26 @@ class _Solver:
         ]
         return bool(self.equations[alike].sum() > 2)
 
+    def _again(self, left: list[int]) -> None:
+        """What the step before was made on, and nothing else: no backward() came between."""
+        if self.before is None or not left or not self.may_be_again:
+            return
+        (factors,), off = least_squares.fit(self.wanted[left], self.before[left][None])
+        for n, factor, by in zip(left, factors, off, strict=True):
+            if by < self.limit[n] and self.equations[n] > 1 and factor > 0:
+                self._tell(n, Answer(frozenset(), frozenset(), earlier=round(float(factor), 3)))
+
     def _with_earlier(self) -> None:
         """With what the step before was made on."""
         if self.before is None:
             return
-        for ranks in [frozenset[int](), *self.candidates]:
+        for ranks in self.candidates:
             left = self.left
-            columns = [self.before[left]]
-            if ranks:
-                columns.append(self.look.total(ranks)[self.places[left]])
+            columns = [self.before[left], self.look.total(ranks)[self.places[left]]]
             found, off = least_squares.fit(self.wanted[left], np.stack(columns))
             for at, n in enumerate(left):
-                old, new = found[0][at], found[1][at] if ranks else 0.0
-                if (
-                    off[at] < self.limit[n]
-                    and self.equations[n] > len(columns)
-                    and old > SMALL * abs(new)
-                    and (new if ranks else not self._in_it(n, self.look.everybody))
-                ):
+                old, new = found[0][at], found[1][at]
+                if off[at] < self.limit[n] and self.equations[n] > len(columns) and old > SMALL * abs(new) and new:
                     its = self._in_it(n, ranks)
                     self._tell(n, Answer(its, frozenset(), earlier=round(float(old), 3)), float(new))
 

@@ -15,10 +15,10 @@ from ddpcheck.facts.reductions import Answer, Family, Ranks, Sums
 from ddpcheck.facts.sketches import are_alike
 from ddpcheck.vocabulary.model import CallSite
 
-Pattern = Literal["own", "some", "owner", "one", "skipped", "foreign", "lost", "unequal", "earlier"]
+Pattern = Literal["own", "some", "owner", "one", "skipped", "foreign", "lost", "unequal", "earlier", "again"]
 """Holders step on their own contributions alone; on those of some of them; one steps for all, on its own alone; one
 has the sum, and the others their own; all are added up at some steps, and not at others; ranks with other values are
-in it; backward() calls are not; they count unequally; the gradient of the step before is."""
+in it; backward() calls are not; they count unequally; the gradient of the step before is; it alone is."""
 
 Ground = Literal["wrapper", "copies", "declared", "computed", "joined", "dealt", "observed", "constant", "ignored"]
 """Why it must be complete: DDP is to reduce it; a mesh makes copies of it; FSDP has divided it; its module has read and
@@ -31,6 +31,8 @@ UNSAID = ("observed", "constant", "ignored")
 
 ENOUGH = 3
 """Windows in which it is so, where one or two may be meant."""
+OFTEN = 3
+"""Of as many windows at least one is stepped on again, where that is the way in which a program steps."""
 NEARLY = 0.02
 """How far apart shares are, over the largest, that count alike."""
 
@@ -257,7 +259,7 @@ def _of_backwards(family: Family, place: int, seen: _Seen, several: set[tuple[in
             rank = min(answer.over, default=min(ranks))
             is_several = len(sums.calls.get(rank, ())) > 1 and not answer.over & sums.moved
             if answer.earlier:
-                found["earlier"].append((ranks, sums, answer))
+                found["earlier" if answer.over else "again"].append((ranks, sums, answer))
             elif is_several and answer.lost:
                 if _is_lost(family, sums, answer):
                     found["lost"].append((ranks, sums, answer))
@@ -269,11 +271,14 @@ def _of_backwards(family: Family, place: int, seen: _Seen, several: set[tuple[in
                 known.add(sums.number)
     for pattern, its in found.items():
         numbers = sorted({sums.number for _, sums, _ in its})
-        of = known if pattern != "earlier" else {sums.number for windows in seen.values() for sums, _ in windows}
+        is_earlier = pattern in ("earlier", "again")
+        of = {sums.number for windows in seen.values() for sums, _ in windows} if is_earlier else known
         if len(numbers) < ENOUGH or (pattern == "lost" and len(numbers) * 2 <= len(known)):
             continue
+        if pattern == "again" and len(numbers) * OFTEN < len(of):
+            continue
         ranks, sums, answer = its[0]
-        cause, line = family.between_calls(min(ranks), sums.number) if pattern != "earlier" else ("", None)
+        cause, line = family.between_calls(min(ranks), sums.number) if not is_earlier else ("", None)
         if _is_meant(family, pattern, cause, ranks):
             continue
         several |= {(family.optimizers[min(ranks)], number) for number in numbers}

@@ -1,4 +1,4 @@
-"""Is a step made of the gradients that backward() has computed, or of zeros in their place?"""
+"""Is a step made of the gradients that backward() has computed, or of nothing in their place?"""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from ddpcheck import evidence as ev
 from ddpcheck.facts import moments
 from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Rank, World
-from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.model import Finding, Severity
 from ddpcheck.vocabulary.wording import count, ranks_text
 
 ENOUGH = 2
-"""Steps on zeros: a single one may be left out on purpose."""
+"""Steps on zeros of some ranks: a single one may be left out on purpose."""
+ALWAYS = 3
+"""Steps of which not one may have been made on a gradient, or have moved a parameter, to say so of all."""
 
 
 class _Made(NamedTuple):
@@ -22,32 +24,38 @@ class _Made(NamedTuple):
 
     rank: Rank
     step: ev.Step
+    window: moments.Window
     emptied: bool
-    """backward() has contributed gradients, and all are zeros when the step is made on them."""
+    """backward() has contributed gradients, and the step is made on zeros, or on none."""
     whole: bool
-    """It was made on gradients, after something had been exchanged."""
+    """It was made on gradients."""
     name: str
     """A parameter."""
 
 
 def findings(world: World) -> Iterator[Finding]:
-    """Steps on zeros without any collective, on some ranks, while others make theirs on gradients.
+    """Steps on nothing: of all ranks, always; or without any collective, of some, while others step on gradients.
 
     Who leaves a step out, as after an overflow, does so on all ranks, or learns
     of it from the others. Zeros that only stand in this rank's part of a sum are
-    none when the step is made.
+    none when the step is made. A model that moves all the same has learnt by
+    another way.
     """
-    windows = by_key((made.step.number, made) for rank in world for made in _made(rank))
+    made = [one for rank in world for one in _made(rank)]
+    for its in by_key((one.step.optimizer, one) for one in made).values():
+        if len({one.rank.rank for one in its}) == len(world.ranks) and _is_never_stepped(its):
+            yield _finding(its, len(its), *_ALL)
+    windows = by_key((one.step.number, one) for one in made)
     lost: dict[str, list[_Made]] = defaultdict(list)
-    trained = {made.rank.rank for each in windows.values() for made in each if made.whole}
+    trained = {one.rank.rank for one in made if one.whole and one.step.collectives}
     for each in windows.values():
-        if any(made.whole for made in each):
-            for made in each:
-                if made.emptied and not made.step.collectives and made.rank.rank in trained:
-                    lost[str(made.rank.where(made.step.site))].append(made)
+        if any(one.whole and one.step.collectives for one in each):
+            for one in each:
+                if one.emptied and not one.step.collectives and one.rank.rank in trained:
+                    lost[str(one.rank.where(one.step.site))].append(one)
     for its in lost.values():
         if len(its) >= ENOUGH:
-            yield _finding(its, sum(map(len, windows.values())))
+            yield _finding(its, sum(map(len, windows.values())), *_SOME)
 
 
 def _made(rank: Rank) -> Iterator[_Made]:
@@ -56,26 +64,52 @@ def _made(rank: Rank) -> Iterator[_Made]:
         if window is not None:
             stepped = {piece for piece, value in window.gradients.items() if value.sketch.any()}
             given = {piece for piece, each in window.contributions.items() if any(one.sketch.any() for one in each)}
-            own = given & window.gradients.keys()
+            own = given & window.places.keys()
             pieces = moments.pieces(rank)
             name = pieces[min(own)].path if own else ""
-            yield _Made(rank, step, bool(own) and not stepped, bool(stepped) and bool(step.collectives), name)
+            yield _Made(rank, step, window, bool(own) and not stepped, bool(stepped), name)
 
 
-def _finding(its: list[_Made], among: int) -> Finding:
+def _is_never_stepped(its: list[_Made]) -> bool:
+    """Whether not one of these steps was made on a gradient, and all parameters are what they were at the first."""
+    if len({one.step.number for one in its}) < ALWAYS or not all(one.emptied for one in its):
+        return False
+    held: dict[tuple[int, int], set[bytes]] = defaultdict(set)
+    for one in its:
+        for values in (one.window.before, one.window.after):
+            for piece in one.window.places.keys() & values.keys():
+                held[one.rank.rank, piece].add(values[piece].digest)
+    return bool(held) and all(len(digests) == 1 for digests in held.values())
+
+
+_ALL: tuple[Severity, str, str, str] = (
+    "error",
+    "and no parameter to have moved from the first of them to the last",
+    "zero_grad() is called between backward() and step()",
+    "Call zero_grad() before backward(), or after step().",
+)
+_SOME: tuple[Severity, str, str, str] = (
+    "warning",
+    "and nothing was exchanged since; in the same round other ranks stepped on theirs",
+    "the gradients are taken from a buffer that only an exchange fills, and there was none",
+    "Step on the rank's own gradient where there is nobody to average with, or leave the step out.",
+)
+
+
+def _finding(its: list[_Made], among: int, severity: Severity, so: str, cause: str, advice: str) -> Finding:
     first = its[0]
-    ranks = tuple(sorted({made.rank.rank for made in its}))
+    ranks = tuple(sorted({one.rank.rank for one in its}))
     return Finding(
         rule="step-on-zeroed-gradients",
-        severity="warning",
+        severity=severity,
         ranks=ranks,
         subject=first.name,
         step=first.step.number,
         expected="each step to be made on what backward() has computed, or on what the ranks have made of it",
-        found=f"{count(len(its), 'step')} (of {among} looked at) on zeros, on {ranks_text(ranks)}, though backward() "
-        "had left gradients and nothing was exchanged since; in the same round other ranks stepped on theirs",
-        cause="the gradients are taken from a buffer that only an exchange fills, and there was none",
-        advice="Step on the rank's own gradient where there is nobody to average with, or leave the step out.",
+        found=f"{count(len(its), 'step')} (of {among} looked at) on zeros or nothing, on {ranks_text(ranks)}, though "
+        f"backward() had left gradients, {so}",
+        cause=cause,
+        advice=advice,
         where=first.rank.where(first.step.site),
         count=len({(one.rank.rank, one.step.optimizer) for one in its}),
         links=(f"optimizer {first.step.optimizer}",),

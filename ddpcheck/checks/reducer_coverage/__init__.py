@@ -21,7 +21,6 @@ CHECK = Check(
         Rule("separate-models", "ranks, or groups of them, train models of their own on shards of one dataset"),
         Rule("copies-never-reduced", "gradients of what ranks began alike with are never added up", advisory=True),
         Rule("repeated-step", "an optimizer steps twice on the same gradients"),
-        Rule("gradients-zeroed-before-step", "reduced gradients are gone when the optimizer steps"),
         Rule("gradients-reduced-twice", "the program reduces gradients that DDP or FSDP has already reduced"),
         Rule("unknown-to-reducer", "DDP's reducer does not know a parameter that the optimizer updates"),
         Rule("reduction-not-prepared", "no forward through the wrapper prepared the reduction for a step"),

@@ -10,7 +10,6 @@ from ddpcheck.checks.reducer_coverage import (
     crossed_reductions,
     left_behind,
     reduced_twice,
-    reused_or_dropped_gradients,
     round_the_wrapper,
 )
 from ddpcheck.checks.reducer_coverage.shares import ROWS
@@ -53,7 +52,7 @@ def judge(world: World) -> Judged:
         looked = [(number, step) for number, step in steps if all(s.gradients for s in step)]
         orphaned = _orphaned(optimizer, looked)
         findings += [orphaned] if orphaned is not None else []
-        findings += [*reused_or_dropped_gradients.judge(optimizer), *reduced_twice.judge(world, optimizer)]
+        findings += reduced_twice.judge(world, optimizer)
         for wrapper, places in optimizer.by_wrapper().items():
             if wrapper is None:
                 continue

@@ -112,6 +112,21 @@ ROWS = (
         },
     ),
     ShareRow(
+        rule="repeated-step",
+        patterns=("again",),
+        severity="error",
+        expected="one optimizer step for each gradient that backward() has left",
+        found="{steps} of the {of} looked at to be made once more, with no backward() between and on {earlier} times "
+        "what the step before was made on: {names}",
+        causes={
+            "": Words(
+                "step() is called twice in a turn of the loop: scaler.step(optimizer) calls optimizer.step(), too",
+                "Call scaler.step(optimizer), or optimizer.step() without a scaler, once after each backward(); clip "
+                "before it, and after scaler.unscale_(optimizer).",
+            )
+        },
+    ),
+    ShareRow(
         rule="copies-never-reduced",
         patterns=("own", "some"),
         grounds=("observed", "constant", "ignored"),

@@ -12,7 +12,6 @@ import torch
 
 from ddpcheck.evidence import NO_SITE, Usage
 from ddpcheck.probes.ddp.after_backward import AfterBackward
-from ddpcheck.probes.optimizers.gradient_reuse import Reduced
 from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.tensor_references import Reference, reference
 
@@ -57,7 +56,6 @@ class Wrapper:
         """A communication hook of the user's own reduces the gradients."""
         self.last_armed = False
         """The last forward made the next backward reduce."""
-        self.reduced = Reduced()
 
     def parameters(self) -> Collection[torch.Tensor]:
         """Those that it has handed to its reducer, in their order there, the frozen ones among them."""

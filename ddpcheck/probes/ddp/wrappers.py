@@ -23,7 +23,6 @@ from ddpcheck.probes.devices import queued_calls
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.optimizers import gradient_events, program_reductions
-from ddpcheck.probes.optimizers.gradient_reuse import Passes
 from ddpcheck.probes.processes import later_records, span_log
 from ddpcheck.probes.randomness import random_draws
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
@@ -240,7 +239,6 @@ def _around_pre_forward(original: Any) -> Any:
         if training:
             wrapper.forward_site = user_lines.here()
             forward_inputs.note_inputs(wrapper.number, given, kwargs)
-            wrapper.reduced.of_inputs = any(getattr(one, "requires_grad", False) for one in (*given, *kwargs.values()))
             random_draws.forward_begins(wrapper.number)
         _inside += 1
         return result
@@ -353,8 +351,6 @@ def _around_backward(original: Any) -> Any:
                 continue
             wrapper.backward_site = site
             wrapper.after = None  # this backward may add to its gradients
-            if wrapper.reduced.pending:
-                wrapper.reduced.backward_begins(wrapper.parameters())
             flag = bool(attribute(ddp, "require_backward_grad_sync", False))
             if wrapper.unarmed_flag is not None and flag != wrapper.unarmed_flag:
                 wrapper.sync_flag_site = site
@@ -372,7 +368,6 @@ def _around_backward(original: Any) -> Any:
         for wrapper in armed:
             wrapper.counts["backwards"] += 1
             wrapper.lines[user_lines.line_alone(site)] += 1
-            wrapper.reduced.backward_ended(wrapper.parameters(), site, BACKWARDS.look)
             if BACKWARDS.look:
                 with recorder.silence():
                     wrapper.after = AfterBackward(wrapper.parameters())
@@ -391,7 +386,6 @@ class Backwards:
         """The gradients are looked at when a backward ends, too: set for the first steps, and now and then."""
 
     def note(self, site: int) -> None:
-        Passes.count += 1
         self.count += 1
         self.site = site
 

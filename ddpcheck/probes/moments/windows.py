@@ -228,7 +228,8 @@ def _write(
                 for one in its
                 if tensor is not None
             ]
-            if not rows or not _has_room(writer, Values, len(rows)):
+            # That a step was made on no gradient at all is said by a record of none.
+            if not (rows or at_moment == "G") or not _has_room(writer, Values, len(rows)):
                 return
             each = [tensor if one.run is None else _run_of(tensor, one.run) for one, _, tensor in rows]
             digests = fast_digests.queued(each)

@@ -22,7 +22,7 @@ from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.devices.device_numbers import together
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.layouts.parallelised import FSDP1
-from ddpcheck.probes.optimizers import gradient_events, gradient_reuse
+from ddpcheck.probes.optimizers import few_elements, gradient_events
 from ddpcheck.probes.optimizers.optimizer_state import plain_number
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, user_lines
@@ -49,7 +49,7 @@ class Facts(NamedTuple):
 
     norms: list[float]
     power: float
-    sample: gradient_reuse.Sample | None
+    sample: few_elements.Sample | None
     rough: bool
     """Some of them have 16 bits."""
 
@@ -69,10 +69,10 @@ class Facts(NamedTuple):
         if not middle > 0 or any(abs(one - middle) > nearly for one in factors):
             return None
         if self.sample is not None and now.sample is not None and any(self.sample):
-            of_elements = gradient_reuse.multiple(now.sample, self.sample)
+            of_elements = few_elements.multiple(now.sample, self.sample)
             if of_elements is None or abs(of_elements - middle) > nearly:
                 return None
-        elif len(factors) < gradient_reuse.ENOUGH:
+        elif len(factors) < few_elements.ENOUGH:
             return None
         return math.hypot(*(b for _, b in pairs)) / total
 
@@ -82,7 +82,7 @@ def measured(parameters: Sequence[torch.Tensor], power: float = 2.0) -> Facts | 
     gradients = [_readable(p.grad) for p in parameters]
     rough = any(one is not None and one.element_size() < 4 for one in gradients)
     norms = [_norm(one, power) for one in gradients]
-    numbers = together([*norms, *gradient_reuse.sample_anywhere(gradients)])
+    numbers = together([*norms, *few_elements.sample_anywhere(gradients)])
     if isinstance(numbers, Derived):
         return Derived(partial(_facts, len(gradients), power, rough), numbers)
     return _facts(len(gradients), power, rough, numbers)

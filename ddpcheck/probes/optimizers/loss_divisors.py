@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ddpcheck.probes.digests import readable_memory
-from ddpcheck.probes.optimizers import gradient_reuse
+from ddpcheck.probes.optimizers import few_elements
 from ddpcheck.probes.recording.patching import shielded
 
 DEEPEST = 8
@@ -49,7 +49,7 @@ def _passed(gradients_in: Any, gradients_out: Any) -> None:
     came = [one for one in gradients_out if one is not None]
     if len(onward) != 1 or len(came) != 1 or onward[0].numel() != 1 or came[0].numel() != 1:
         return
-    read = gradient_reuse.sample([onward[0], came[0]])
+    read = few_elements.sample([onward[0], came[0]])
     if read is not None and len(read) == 2 and read[0] and read[1]:
         divisor = read[1] / read[0]
         if divisor > 1 - 1e-6:

@@ -12,7 +12,7 @@ import torch
 
 from ddpcheck.evidence import MovedBetween
 from ddpcheck.probes.digests import readable_memory
-from ddpcheck.probes.optimizers import gradient_events, gradient_reuse
+from ddpcheck.probes.optimizers import few_elements, gradient_events
 from ddpcheck.probes.recording import recorder
 from ddpcheck.probes.recording.pace import is_due
 
@@ -61,5 +61,5 @@ def _look(parameters: Sequence[torch.Tensor]) -> Looked:
     found: Looked = []
     for one in parameters if len(parameters) <= MOST else ():
         own = readable_memory.own_part(one)
-        found.append(gradient_reuse.elements(own) if own is not None and own.numel() else None)
+        found.append(few_elements.elements(own) if own is not None and own.numel() else None)
     return found

@@ -15,17 +15,16 @@ import torch
 from torch.optim import optimizer as home
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ddpcheck.evidence import NO_SITE, Spent, Step, Usage
+from ddpcheck.evidence import NO_SITE, Step, Usage
 from ddpcheck.probes.collectives import every_call
 from ddpcheck.probes.ddp import after_backward
 from ddpcheck.probes.ddp.after_backward import AfterBackward
-from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS, Wrapper
+from ddpcheck.probes.ddp.wrapper_usage import REGION, Wrapper
 from ddpcheck.probes.ddp.wrappers import BACKWARDS, note_attributes, note_buffers
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.files import small_files
 from ddpcheck.probes.layouts import declared, model_buffers
 from ddpcheck.probes.optimizers import after_exchanges, description, gradient_events, program_reductions, schedulers
-from ddpcheck.probes.optimizers.gradient_reuse import Passes, Spending
 from ddpcheck.probes.optimizers.optimizer_state import note_wholes, plain_number, scale_of, state_of
 from ddpcheck.probes.processes import later_records, span_log
 from ddpcheck.probes.recording import recorder, user_lines
@@ -66,8 +65,6 @@ class Watched:
         self.region_start = 0
         """The step with which the region began."""
         self.inner = False
-        self.spending = Spending()
-        self.spent: Spent | None = None
         self.window = program_reductions.Window()
         self.exchanges = after_exchanges.Looks()
 
@@ -198,12 +195,6 @@ def _take_up(optimizer: Any, site: int) -> Watched:
     return known
 
 
-def all_spent() -> None:
-    """Whatever was reduced until now has served its purpose."""
-    for wrapper in list(WRAPPERS.all.values()):
-        wrapper.reduced.pending = False
-
-
 def steps_of(optimizer: Any) -> int:
     """Steps of one optimizer so far."""
     known = _watched.get(optimizer) if optimizer is not None else None
@@ -273,22 +264,12 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
             gradients = fast_digests.queued([p.grad for p in parameters], None if whole else it.steps, but)
     with recorder.silence():
         it.exchanges.entered(writer, it.window, it.number, it.steps, parameters, it.unseen)
-    it.spent = _spend(it, parameters, bool(gradients))
     it.window.entered(parameters)
     if not closure:
         gradient_events.STEP.tell(writer, it.number, it.steps, parameters, site)
     small_files.look()
     it.entry = _Entry(gradients, whole, usage, after, clock.fine() - began, site)
     it.began = clock.now()
-
-
-def _spend(it: Watched, parameters: list[torch.Tensor], look: bool) -> Spent | None:
-    """Gradients of all wrappers are spent with this step: on what they were computed for, even if that is another."""
-    reduced = [(wrapper.reduced, wrapper.parameters()) for wrapper in it.wrappers] if look else []
-    spent = it.spending.begins(parameters, reduced, look)
-    Passes.stepping = True
-    all_spent()
-    return spent
 
 
 # --- on exit
@@ -298,7 +279,6 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     global _steps
     if _pretended.now or is_within_step(sys._getframe(_HOOKED).f_back):
         return
-    Passes.stepping = False
     gradient_events.STEPPED.tell()
     writer = recorder.current()
     it = _watched.get(optimizer)
@@ -338,7 +318,6 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
             collectives=issued - it.collectives,
             region=it.region,
             place=number - it.region_start,
-            spent=it.spent,
         )
         later_records.write(
             writer,
@@ -354,7 +333,6 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     for wrapper in it.wrappers:
         it.before[wrapper.number] = dict(wrapper.counts)
         wrapper.stepped()
-        wrapper.reduced.stepped(wrapper.parameters() if looked else (), looked)
         if looked:
             note_buffers(writer, wrapper, "step")
     model_buffers.note(writer, it.number, number, entry.site)
@@ -381,9 +359,6 @@ def _around_scaler_step(original: Any) -> Any:
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if recorder.current() is not None:
             _take_up(optimizer, NO_SITE).scaler = weakref.ref(self)
-        try:
-            return original(self, optimizer, *args, **kwargs)
-        finally:
-            all_spent()  # also where it makes no step, since there is an infinite gradient
+        return original(self, optimizer, *args, **kwargs)
 
     return step

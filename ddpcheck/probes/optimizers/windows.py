@@ -18,8 +18,8 @@ from ddpcheck.probes.collectives.exchange import Exchange
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.layouts import models
 from ddpcheck.probes.layouts.parallelised import Built
-from ddpcheck.probes.optimizers import fsdp_syncs, gradient_events, gradient_reuse, loss_divisors
-from ddpcheck.probes.optimizers.gradient_reuse import Sample
+from ddpcheck.probes.optimizers import few_elements, fsdp_syncs, gradient_events, loss_divisors
+from ddpcheck.probes.optimizers.few_elements import Sample
 from ddpcheck.probes.recording import recorder
 from ddpcheck.probes.recording.pace import is_due
 
@@ -257,12 +257,12 @@ def _became(left: Sample, now: Sample | None, parameter: torch.Tensor, zeroed: b
         return "kept", 1.0
     if not any(now):
         return ("zeroed" if zeroed else "lost"), 1.0
-    if gradient_reuse.is_multiple(now, left):
+    if few_elements.is_multiple(now, left):
         largest = max(range(len(left)), key=lambda place: abs(left[place]))
         factor = now[largest] / left[largest]
         return ("rescaled", factor) if abs(factor - 1) > ALIKE else ("kept", 1.0)
     given = _reduced.get(parameter.numel())
-    if given is not None and gradient_reuse.is_multiple(now, given) and not _models_have_gradients():
+    if given is not None and few_elements.is_multiple(now, given) and not _models_have_gradients():
         return "overwritten", 1.0
     return "other", 1.0
 
@@ -274,15 +274,13 @@ def _models_have_gradients() -> bool:
 
 def _tells(sample: Sample | None) -> bool:
     """Whether a gradient can be told from another one by it."""
-    return (
-        sample is not None and sum(map(bool, sample)) >= gradient_reuse.ENOUGH and all(abs(v) < FINITE for v in sample)
-    )
+    return sample is not None and sum(map(bool, sample)) >= few_elements.ENOUGH and all(abs(v) < FINITE for v in sample)
 
 
 def _read(tensor: torch.Tensor | None) -> Sample | None:
     """A few elements in the middle; None where there is none, or none that can be read."""
     own = readable_memory.own_part(tensor) if tensor is not None else None
-    return gradient_reuse.sample([own]) if own is not None and own.dtype.is_floating_point else None
+    return few_elements.sample([own]) if own is not None and own.dtype.is_floating_point else None
 
 
 # --- the step
@@ -337,7 +335,7 @@ def _are_multiples(parameters: Sequence[torch.Tensor], others: Sequence[Sample |
         return False
     pairs = [(_read(p.grad), other) for p, other in zip(parameters, others, strict=True)]
     told = [(one, other) for one, other in pairs if one is not None and other is not None and _tells(other)]
-    return bool(told) and all(gradient_reuse.is_multiple(one, other) for one, other in told)
+    return bool(told) and all(few_elements.is_multiple(one, other) for one, other in told)
 
 
 def _factor(parameters: Sequence[torch.Tensor], others: Sequence[Sample | None]) -> float | None:
@@ -355,4 +353,4 @@ def _factor(parameters: Sequence[torch.Tensor], others: Sequence[Sample | None])
 
 
 def _sample(parameters: Sequence[torch.Tensor]) -> Sample | None:
-    return gradient_reuse.sample([readable_memory.own_part(p) for p in parameters])
+    return few_elements.sample([readable_memory.own_part(p) for p in parameters])

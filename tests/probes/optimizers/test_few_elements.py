@@ -1,11 +1,11 @@
-"""Gradients that are the same but for a factor, told by a few elements; and those that are gone."""
+"""Gradients that are the same but for a factor, told by a few elements."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from ddpcheck.probes.optimizers.gradient_reuse import Reduced, are_gone, is_multiple, sample
+from ddpcheck.probes.optimizers.few_elements import is_multiple, sample
 
 GRADIENT = torch.randn(7, 9, generator=torch.Generator().manual_seed(0))
 
@@ -59,32 +59,3 @@ def test_other_precisions(kind):
 def test_what_cannot_be_read(tensors):
     """Nothing is reported of it."""
     assert sample(tensors) is None
-
-
-def having(gradient):
-    parameter = torch.zeros_like(gradient, requires_grad=gradient.is_floating_point())
-    parameter.grad = gradient
-    return parameter
-
-
-def test_gradients_that_are_gone():
-    """None, or zeros; what cannot be read is taken to be there."""
-    bare = torch.zeros(3, requires_grad=True)
-    assert are_gone([bare, having(torch.zeros(4, 4))])
-    assert are_gone([])
-    assert not are_gone([bare, having(torch.zeros(4)), having(torch.ones(2))])
-    assert not are_gone([having(torch.eye(3).to_sparse())])
-
-
-@pytest.mark.parametrize(("of_inputs", "dropped"), [(False, [7]), (True, [])])
-def test_a_backward_for_the_gradient_of_inputs(of_inputs, dropped):
-    """An attack on the inputs is made for their gradient: that of the parameters is thrown away on purpose."""
-    reduced, parameters = Reduced(), [having(torch.ones(4))]
-    reduced.stepped(parameters, look=True)
-    reduced.of_inputs = of_inputs
-    reduced.backward_begins(parameters)
-    reduced.backward_ended(parameters, 7, look=True)
-    parameters[0].grad = None
-    reduced.of_inputs = False
-    reduced.backward_begins(parameters)
-    assert reduced.dropped == dropped
