@@ -18,7 +18,7 @@ class ShareRow(NamedTuple):
     Texts are templates: ``{name}``, ``{names}``, ``{gradients}`` and ``{parameters}`` (how many), ``{holders}`` (the
     ranks that have copies, set by set), ``{over}`` (those whose contributions are added up, set by set), ``{owners}``
     (these all together), ``{models}`` (how many sets), ``{steps}``, ``{of}``, ``{calls}``, ``{shares}``, ``{earlier}``,
-    ``{dataset}``.
+    ``{dataset}``, ``{crossed}`` (the other tensors, by rank).
     """
 
     rule: str
@@ -88,6 +88,7 @@ def _finding(row: ShareRow, deviation: Deviation) -> Finding:
         "earlier": f"{answer.earlier:.3g}",
         "models": len(deviation.over),
         "dataset": deviation.family.dataset,
+        "crossed": listing([f"{deviation.family.tensors[at].path} on rank {rank}" for rank, at in answer.crossed]),
     }
     optimizer = deviation.family.optimizers[min(deviation.family.optimizers)]
     return Finding(

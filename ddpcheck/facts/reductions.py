@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import product
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -39,6 +40,8 @@ SMALL = 0.02
 """A coefficient counts as none that is so much smaller than the largest."""
 MOST_PARTS = 64
 """Contributions of one window whose shares are asked for one by one."""
+MOST_WAYS = 4096
+"""Ways to take one contribution of each rank, to any tensor of one shape, that are tried."""
 
 BECAME = ("prepared", "zeroed", "lost", "overwritten", "clipped", "rescaled")
 """What may become of gradients between two backward() calls, the more telling first."""
@@ -62,6 +65,8 @@ class Answer(NamedTuple):
     """Of several backward() calls that count unequally, how much each does, over the largest."""
     earlier: float = 0.0
     """How much of the gradient that the step before was made on is in it."""
+    crossed: tuple[tuple[int, int], ...] = ()
+    """The ranks of which it holds what they have contributed to another tensor of its shape, and that tensor."""
 
 
 class Made(NamedTuple):
@@ -456,7 +461,8 @@ class _Solver:
             elif not is_finite[n]:
                 self._tell(n, "a contribution is not finite")
         self._of_one_set()
-        for model in (self._with_earlier, self._by_backward, self._by_rank, self._by_rank_and_backward):
+        models = self._with_earlier, self._by_backward, self._by_rank, self._by_rank_and_backward, self._crossed
+        for model in models:
             if self.left:
                 model()
         calls = max((len(its) for its in self.look.contributed.values()), default=0)
@@ -567,6 +573,29 @@ class _Solver:
         parts = [[(rank, m)] for rank in self.each for m in range(len(self.look.contributed[rank]))]
         if len(parts) <= MOST_PARTS:
             self._with_shares(parts)
+
+    def _crossed(self) -> None:
+        """One number for all of a set of ranks, of which some have contributed it to another tensor of the shape."""
+        alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for place, tensor in enumerate(self.look.tensors):
+            alike[tensor.shape].append(place)
+        for ranks in self.candidates:
+            totals = [self.look.total(frozenset({rank})) for rank in sorted(ranks)]
+            for n in self.left:
+                others = alike[self.look.tensors[self.places[n]].shape]
+                if self.equations[n] <= 2 or len(ranks) < 2 or not 1 < len(others) ** len(ranks) <= MOST_WAYS:
+                    continue
+                ways = list(product(others, repeat=len(ranks)))
+                sums = np.sum([total[[way[k] for way in ways]] for k, total in enumerate(totals)], axis=0)
+                (factors,), off = least_squares.fit(np.broadcast_to(self.wanted[n], sums.shape), sums[None])
+                best = int(np.argmin(off))
+                if off[best] < self.limit[n] and factors[best] > 0:
+                    pairs = zip(sorted(ranks), ways[best], strict=True)
+                    crossed = tuple((rank, at) for rank, at in pairs if at != self.places[n])
+                    answer = Answer(
+                        ranks, frozenset(), crossed=tuple(one for one in crossed if one[1] != self.places[n])
+                    )
+                    self._tell(n, answer, float(factors[best]))
 
     def _with_shares(self, columns: Sequence[Sequence[tuple[int, int]]]) -> None:
         """A number for each of these sets of contributions: of a rank, by its backward()."""

@@ -15,10 +15,11 @@ from ddpcheck.facts.reductions import Answer, Family, Ranks, Sums
 from ddpcheck.facts.sketches import are_alike
 from ddpcheck.vocabulary.model import CallSite
 
-Pattern = Literal["own", "some", "owner", "one", "skipped", "foreign", "lost", "unequal", "earlier", "again"]
+Pattern = Literal["own", "some", "owner", "one", "skipped", "foreign", "lost", "unequal", "earlier", "again", "crossed"]
 """Holders step on their own contributions alone; on those of some of them; one steps for all, on its own alone; one
 has the sum, and the others their own; all are added up at some steps, and not at others; ranks with other values are
-in it; backward() calls are not; they count unequally; the gradient of the step before is; it alone is."""
+in it; backward() calls are not; they count unequally; the gradient of the step before is; it alone is; what
+ranks have contributed to another tensor is."""
 
 Ground = Literal["wrapper", "copies", "declared", "computed", "joined", "dealt", "observed", "constant", "ignored"]
 """Why it must be complete: DDP is to reduce it; a mesh makes copies of it; FSDP has divided it; its module has read and
@@ -260,6 +261,9 @@ def _of_backwards(family: Family, place: int, seen: _Seen, several: set[tuple[in
             is_several = len(sums.calls.get(rank, ())) > 1 and not answer.over & sums.moved
             if answer.earlier:
                 found["earlier" if answer.over else "again"].append((ranks, sums, answer))
+            elif answer.crossed:
+                if _are_copies(family, place, answer):
+                    found["crossed"].append((ranks, sums, answer))
             elif is_several and answer.lost:
                 if _is_lost(family, sums, answer):
                     found["lost"].append((ranks, sums, answer))
@@ -271,14 +275,14 @@ def _of_backwards(family: Family, place: int, seen: _Seen, several: set[tuple[in
                 known.add(sums.number)
     for pattern, its in found.items():
         numbers = sorted({sums.number for _, sums, _ in its})
-        is_earlier = pattern in ("earlier", "again")
-        of = {sums.number for windows in seen.values() for sums, _ in windows} if is_earlier else known
+        is_of_calls = pattern in ("lost", "unequal")
+        of = known if is_of_calls else {sums.number for windows in seen.values() for sums, _ in windows}
         if len(numbers) < ENOUGH or (pattern == "lost" and len(numbers) * 2 <= len(known)):
             continue
         if pattern == "again" and len(numbers) * OFTEN < len(of):
             continue
         ranks, sums, answer = its[0]
-        cause, line = family.between_calls(min(ranks), sums.number) if not is_earlier else ("", None)
+        cause, line = family.between_calls(min(ranks), sums.number) if is_of_calls else ("", None)
         if _is_meant(family, pattern, cause, ranks):
             continue
         several |= {(family.optimizers[min(ranks)], number) for number in numbers}
@@ -296,6 +300,15 @@ def _is_meant(family: Family, pattern: Pattern, cause: str, ranks: Ranks) -> boo
     if pattern == "unequal":
         return cause in ("prepared", "zeroed", "lost")
     return pattern == "earlier" and not family.is_left_over(min(ranks))
+
+
+def _are_copies(family: Family, place: int, answer: Answer) -> bool:
+    """Whether all of these ranks hold copies of the tensor, and of those that it was mixed with."""
+    return all(
+        answer.over <= family.holders[one][rank][0]
+        for one in {place, *(other for _, other in answer.crossed)}
+        for rank in answer.over & family.holders[one].keys()
+    )
 
 
 def _is_lost(family: Family, sums: Sums, answer: Answer) -> bool:

@@ -6,8 +6,6 @@ from collections.abc import Collection, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage import (
-    bucket_order,
-    crossed_reductions,
     left_behind,
     reduced_twice,
     round_the_wrapper,
@@ -44,7 +42,6 @@ def judge(world: World) -> Judged:
     optimizers = step_alignment.optimizers(world)
     for optimizer in optimizers:
         ground = grounds(world, optimizer)
-        findings += crossed_reductions.judge(optimizer)
         if not wrapped and not ground.by_hand:
             continue
         steps = list(optimizer.common())
@@ -65,7 +62,7 @@ def judge(world: World) -> Judged:
             elif orphaned is None:
                 wasted = _wasted(optimizer, steps, wrapper)
                 (advised if wasted and wasted[0].rule == PER_MICRO_BATCH else findings).extend(wasted)
-    findings += [*reduced_twice.of_declared(world), *bucket_order.judge(world)]
+    findings += reduced_twice.of_declared(world)
     shares = read_shares(mixing.of(world), ROWS)
     findings += [one for one in shares.findings if one.rule != NOT_PREPARED or not findings]
     if not findings:

@@ -112,6 +112,20 @@ ROWS = (
         },
     ),
     ShareRow(
+        rule="crossed-reductions",
+        patterns=("crossed",),
+        severity="error",
+        expected="what is added up over ranks to be gradients of the same parameter on all of them",
+        found="{gradients} into which others were added, in {steps} of {of} looked at: {name} with that of {crossed}",
+        causes={
+            "": Words(
+                "the ranks go through their parameters in another order, as through a set, or as gradients arrive",
+                "Go through the parameters, or fill a bucket, in the same order on every rank: "
+                "model.parameters(), or sorted by name.",
+            )
+        },
+    ),
+    ShareRow(
         rule="repeated-step",
         patterns=("again",),
         severity="error",
