@@ -236,22 +236,6 @@ class Scheduled(Record, frozen=True, kw_only=True):
     """How many rows of this length there were."""
 
 
-class BucketOrder(Record, frozen=True, kw_only=True):
-    """A collective of the program's own adds up gradients that were laid side by side in new memory: which, in order.
-
-    They are known by their elements, each of which lies there and in one gradient alone.
-    """
-
-    share: ClassVar[float] = 0.02
-
-    group: str
-    number: int
-    """The calls on this group so far: the same on all ranks for one call."""
-    site: int
-    model: int
-    paths: list[str]
-
-
 class GroupCounts(Record, frozen=True, kw_only=True):
     """What an optimizer counts in its groups of parameters, beside their rates: by how much it has grown.
 

@@ -42,22 +42,11 @@ class Window(Record, frozen=True, kw_only=True):
     """The step."""
     site: int
     backwards: int
-    forwards: int
-    """Calls of the module that was called most often."""
     backward_site: int
     """The last one."""
     between: list[Between]
     alone: bool = False
-    """The step is made on what the last backward() has brought about, and on nothing else."""
-    as_left: bool = False
-    """It is made on the gradients as the last backward() has left them, but for one factor."""
-    factor: float | None = None
-    """What gradients were multiplied by from the end of the last backward() to the first clip by torch's function, or
-    to the step; None where that was not one number for all."""
-    divisor: float | None = None
-    """What the last loss was divided by, where that is one number."""
-    within: bool = False
-    """The step is made within a backward()."""
+    """The step is made on what the last reduction has given, and on nothing else."""
     leftover: bool = False
     """Its first backward() has found the gradients that the step before was made on, and they were added to."""
     unreduced: bool = False

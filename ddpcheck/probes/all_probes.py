@@ -45,7 +45,6 @@ PROBES = (
     "optimizers.filled_buffers",
     "optimizers.gradient_norms",
     "optimizers.parts_read",
-    "optimizers.bucket_order",
     "optimizers.group_counts",
     "optimizers.moved_between",
     "optimizers.fsdp_syncs",

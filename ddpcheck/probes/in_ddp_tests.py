@@ -12,6 +12,7 @@ PROBES = (
     "ddp.wrappers",
     "ddp.conversions",
     "ddp.no_sync",
+    "optimizers.gradient_events",
     "optimizers.steps",
 )
 """What becomes of wrappers and optimizers: the part of a run's evidence that explains why ranks' models differ."""

@@ -247,7 +247,6 @@ FIELDS: dict[str, dict[str, Action]] = {
         "shared": name, "group": fact,
     },
     # optimizers
-    "BucketOrder": {"group": fact, "paths": name},
     "GroupCounts": {"grown": fact},
     "LeftOut": {"names": name, "kinds": fact},
     "Optimizer": {"kind": kind},

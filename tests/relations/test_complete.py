@@ -40,7 +40,7 @@ def given_each_other(_: int) -> list[Made]:
 
 def windows(divisor: float = 3.0, leftover: bool = False) -> Callable[[int], list[Made]]:
     """What is known of each window: what its loss is divided by."""
-    given = {"optimizer": 0, "site": 9, "backwards": 3, "forwards": 3, "backward_site": 5, "between": []}
+    given = {"optimizer": 0, "site": 9, "backwards": 3, "backward_site": 5, "between": []}
     more = {"divisor": divisor, "leftover": leftover}
     return lambda _: [(ev.Window, {"number": number, **given, **more}) for number in range(4)]
 

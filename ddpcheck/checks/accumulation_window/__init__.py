@@ -12,7 +12,6 @@ CHECK = Check(
     order=104,
     unit="window",
     rules=(
-        Rule("step-per-micro-batch", "the optimizer steps after every micro-batch of a window", advisory=True),
         Rule("rescaled-gradients", "accumulated gradients are rescaled between micro-batches"),
         Rule("lost-gradients", "accumulated gradients disappear before the step of their window"),
         Rule("overwritten-gradients", "a reduction overwrites accumulated gradients instead of adding to them"),

@@ -10,16 +10,11 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.rows import Words
 from ddpcheck.checks.share_rows import ShareRow, read_shares
 from ddpcheck.facts import mixing
-from ddpcheck.judging import declared_windows as declared
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count
-
-STEPPED = "step-per-micro-batch"
-"""An advisory: of what was compared it shows nothing."""
-ENOUGH = 3
-"""Windows that have to be alike, to be the way in which a program steps."""
 
 Windows = list[ev.Window]
 
@@ -95,17 +90,17 @@ ROWS = (
 
 
 def judge(world: World) -> Judged:
-    """Work out by how much each backward() counts in a step, and follow what is switched off or stepped too often."""
+    """Work out by how much each backward() counts in a step, and follow what is switched off."""
     shares = read_shares(mixing.of(world), ROWS)
     findings: list[Finding] = []
     for finding in shares.findings:
         _add(findings, finding)
     for rank in world:
-        for optimizer, windows in declared.by_optimizer(rank).items():
-            for part in (_stepped, _overwritten, _unreduced):
+        for optimizer, windows in by_key((one.optimizer, one) for one in rank.of(ev.Window)).items():
+            for part in (_overwritten, _unreduced):
                 for one in part(rank, optimizer, windows):
                     _add(findings, one)
-    own = max((one.count for one in findings if one.rule != STEPPED), default=0)
+    own = max((one.count for one in findings), default=0)
     checked, made = step_alignment.coverage(world, shares.several, own)
     checked = max(checked, own)
     return Judged(
@@ -132,35 +127,7 @@ def _function(finding: Finding) -> tuple[str, str] | None:
     return (finding.where.file, finding.where.function) if finding.where is not None else None
 
 
-# --- a step for each micro-batch
-
-
-def _stepped(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:
-    """Every backward() is followed by a step, though its loss is a part of that of several."""
-    # Before the first step there may have been calls that try a model out.
-    told = [one for one in windows if one.number > 0 or len(windows) < ENOUGH]
-    numbers = {declared.micro_batches(rank, one) for one in told}
-    if len(told) < ENOUGH or len(numbers) > 1 or 0 in numbers:
-        return
-    if any(one.backwards > 1 or one.forwards > 1 for one in told):
-        return
-    number, first = numbers.pop(), told[0]
-    within = all(one.within for one in told)
-    yield _finding(
-        rank,
-        optimizer,
-        first,
-        rule=STEPPED,
-        expected=f"one step for {number} backward() calls, of which each has a loss that is divided by {number}",
-        found=f"a step after every one of them ({count(len(told), 'step')} looked at), on a part of the gradient each",
-        cause="the optimizer steps within backward(), as soon as a gradient is there"
-        if within
-        else "the condition for a step holds for every micro-batch",
-        advice="Step within backward() in the last micro-batch of a window alone, or after it."
-        if within
-        else "Step, and call zero_grad(), after the last micro-batch of a window alone.",
-        times=len(told),
-    )
+# --- what steps copies in other memory, and what is switched off
 
 
 def _overwritten(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:

@@ -26,7 +26,6 @@ CHECK = Check(
         Rule("reduction-not-prepared", "no forward through the wrapper prepared the reduction for a step"),
         Rule("no-sync-without-forward", "no_sync() is entered with no forward inside"),
         Rule("reduction-per-micro-batch", "accumulated gradients are reduced at every micro-batch", advisory=True),
-        Rule("different-bucket-order", "ranks fill a bucket with the same gradients in different orders"),
         Rule("weights-never-trained", "sharded weights of a module never change while its others train", advisory=True),
     ),
     rests_on=(*GROUPS, *CALLS, "steps", "optimizers", "no_sync", "module calls", "parameter names", "held state"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -19,9 +19,9 @@ import xxhash
 from ddpcheck.evidence import Part, Sequences
 from ddpcheck.probes.data.loader_pass import Tally
 from ddpcheck.probes.digests import readable_memory
+from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.pace import is_due
-from ddpcheck.probes.recording.patching import around, shielded
 from ddpcheck.probes.recording.shapes import tensors
 
 MOST_NODES, MOST_PARTS = 4096, 64
@@ -56,24 +56,18 @@ class _Whole(NamedTuple):
 
 def watch() -> None:
     """See what backwards need again from now on."""
-    around(torch.autograd, "backward", _around_backward)
+    gradient_events.BACKWARD.also(_begins)
 
 
-def _around_backward(original: Callable[..., Any]) -> Callable[..., Any]:
-    def backward(*args: Any, **kwargs: Any) -> Any:
-        global _backwards
-        writer = recorder.current()
-        if writer is not None:
-            number = _backwards
-            _backwards += 1
-            if is_due(number) and Tally.latest is not None and Tally.latest.handed:
-                _look(writer, number, args[0] if args else kwargs.get("tensors"), user_lines.here())
-        return original(*args, **kwargs)
-
-    return backward
+def _begins(losses: Any, _: Any) -> None:
+    global _backwards
+    writer = recorder.current()
+    number = _backwards
+    _backwards += 1
+    if writer is not None and is_due(number) and Tally.latest is not None and Tally.latest.handed:
+        _look(writer, number, losses, user_lines.here())
 
 
-@shielded
 def _look(writer: recorder.Recorder, number: int, losses: Any, site: int) -> None:
     roots = [losses] if isinstance(losses, torch.Tensor) else list(tensors(losses))
     if any(one.is_cuda for one in roots):

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from ddpcheck.evidence import Call
 from ddpcheck.probes.collectives import call_log, one_call
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
+from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
-from ddpcheck.probes.recording.patching import around
 
 UNFINISHED = "ddp-unfinished"
 
@@ -20,26 +18,24 @@ _inside = 0
 
 def watch() -> None:
     """Look at the reducers after every backward that reduces."""
-    around(torch.autograd, "backward", _around_backward)
+    gradient_events.BACKWARD.also(_begins)
 
 
-def _around_backward(original: Callable[..., Any]) -> Callable[..., Any]:
-    def backward(*args: Any, **kwargs: Any) -> Any:
+def _begins(*_: Any) -> Callable[[bool], None] | None:
+    global _inside
+    made = one_call.current()
+    if _inside or made is None or made.op != "ddp-gradients":  # a backward within one is a part of it
+        return None
+    armed = [(ddp, wrapper) for ddp, wrapper in list(WRAPPERS.all.items()) if wrapper.armed_now]
+    _inside += 1
+
+    def is_over(is_well: bool) -> None:
         global _inside
-        made = one_call.current()
-        if _inside or made is None or made.op != "ddp-gradients":  # a backward within one is a part of it
-            return original(*args, **kwargs)
-        armed = [(ddp, wrapper) for ddp, wrapper in list(WRAPPERS.all.items()) if wrapper.armed_now]
-        _inside += 1
-        try:
-            result = original(*args, **kwargs)
-        finally:
-            _inside -= 1
-        if any(not wrapper.armed_now and not _finished(ddp) for ddp, wrapper in armed):
+        _inside -= 1
+        if is_well and any(not wrapper.armed_now and not _finished(ddp) for ddp, wrapper in armed):
             _note(made)
-        return result
 
-    return backward
+    return is_over
 
 
 def _finished(ddp: Any) -> bool:

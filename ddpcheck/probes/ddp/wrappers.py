@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any
@@ -52,7 +54,7 @@ def watch() -> None:
     around(DistributedDataParallel, "_post_forward", _around_post_forward)
     around(DistributedDataParallel, "register_comm_hook", _around_comm_hook)
     unfinished_backward.watch()  # within the next one, whose call it looks at
-    around(torch.autograd, "backward", _around_backward)
+    gradient_events.BACKWARD.also(_backward_begins)
 
 
 def wrapper_of(module: Any) -> Wrapper | None:
@@ -338,31 +340,31 @@ def _call(op: str, wrapper: Wrapper) -> AbstractContextManager[Any]:
 # --- backward
 
 
-def _around_backward(original: Any) -> Any:
-    def backward(*args: Any, **kwargs: Any) -> Any:
-        writer = recorder.current()
-        if writer is None:
-            return original(*args, **kwargs)
-        dataloaders.note_backward()
-        site = user_lines.here()
-        armed = []
-        for ddp, wrapper in list(WRAPPERS.all.items()):
-            if gradient_events.trains_for_itself(wrapper.thread):
-                continue
-            wrapper.backward_site = site
-            wrapper.after = None  # this backward may add to its gradients
-            flag = bool(attribute(ddp, "require_backward_grad_sync", False))
-            if wrapper.unarmed_flag is not None and flag != wrapper.unarmed_flag:
-                wrapper.sync_flag_site = site
-            if wrapper.armed_now and flag:
-                armed.append(wrapper)
-        BACKWARDS.note(site)
-        began = clock.now()
-        # Reductions overlap with the backward itself: together they are one event.
-        with ExitStack() as stack:
-            for wrapper in armed:
-                stack.enter_context(_call("ddp-gradients", wrapper))
-            result = original(*args, **kwargs)
+def _backward_begins(*_: Any) -> Callable[[bool], None]:
+    dataloaders.note_backward()
+    site = user_lines.here()
+    armed = []
+    for ddp, wrapper in list(WRAPPERS.all.items()):
+        if gradient_events.trains_for_itself(wrapper.thread):
+            continue
+        wrapper.backward_site = site
+        wrapper.after = None  # this backward may add to its gradients
+        flag = bool(attribute(ddp, "require_backward_grad_sync", False))
+        if wrapper.unarmed_flag is not None and flag != wrapper.unarmed_flag:
+            wrapper.sync_flag_site = site
+        if wrapper.armed_now and flag:
+            armed.append(wrapper)
+    BACKWARDS.note(site)
+    began = clock.now()
+    # Reductions overlap with the backward itself: together they are one event.
+    calls = ExitStack()
+    for wrapper in armed:
+        calls.enter_context(_call("ddp-gradients", wrapper))
+
+    def is_over(is_well: bool) -> None:
+        calls.__exit__(*sys.exc_info() if not is_well else (None, None, None))
+        if not is_well:
+            return
         span_log.add(span_log.BACKWARD, began, clock.now(), site)
         program_reductions.BACKWARDS.ended += 1
         for wrapper in armed:
@@ -371,9 +373,8 @@ def _around_backward(original: Any) -> Any:
             if BACKWARDS.look:
                 with recorder.silence():
                     wrapper.after = AfterBackward(wrapper.parameters())
-        return result
 
-    return backward
+    return is_over
 
 
 class Backwards:

@@ -14,9 +14,10 @@ from ddpcheck.probes.data.loader_pass import Tally
 from ddpcheck.probes.devices.device_numbers import Fetched
 from ddpcheck.probes.moments import loss_terms, windows
 from ddpcheck.probes.moments.loss_terms import Found, NotFollowed
+from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, user_lines
-from ddpcheck.probes.recording.patching import around, safely, shielded
+from ddpcheck.probes.recording.patching import shielded
 
 CHEAP = {"cpu": 1 << 22, "cuda": 1 << 28}
 """Elements of a gradient that is looked at in every run, by where it is: fewer than what made it has gone through."""
@@ -90,47 +91,39 @@ class _Backward:
 
 def watch() -> None:
     """Weigh backwards from now on."""
-    around(torch.autograd, "backward", _around_backward)
+    gradient_events.BACKWARD.also(_begins)
 
 
-def _around_backward(original: Callable[..., Any]) -> Callable[..., Any]:
-    def backward(*args: Any, **kwargs: Any) -> Any:
-        writer = recorder.current()
-        if writer is None or _Seen.inside or not windows.is_looked_at():  # one within one is a part of it
-            return original(*args, **kwargs)
-        one, handles = safely(_begun, args, kwargs) or (None, [])
-        _Seen.inside = True
-        try:
-            result = original(*args, **kwargs)
-        finally:
-            _Seen.inside = False
-            for handle in handles:
-                handle.remove()
-            if one is not None:
-                one.parts = [part._replace(node=None, chain=()) for part in one.parts]
-        if one is not None and recorder.current() is writer:
-            safely(_write, writer, one)
-        return result
-
-    return backward
-
-
-def _begun(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Backward, list[Any]]:
+def _begins(given: Any, with_gradients: Any) -> Callable[[bool], None] | None:
+    writer = recorder.current()
+    if writer is None or _Seen.inside or not windows.is_looked_at():  # one within one is a part of it
+        return None
+    handles: list[Any] = []
     with recorder.silence(), windows.timed():
-        one = _prepare(args, kwargs)
-        return one, _listen(one)
+        one = _prepare(given, with_gradients)
+        handles += _listen(one)
+    _Seen.inside = True
+
+    def is_over(is_well: bool) -> None:
+        _Seen.inside = False
+        for handle in handles:
+            handle.remove()
+        one.parts = [part._replace(node=None, chain=()) for part in one.parts]
+        if is_well and recorder.current() is writer:
+            _write(writer, one)
+
+    return is_over
 
 
-def _prepare(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Backward:
+def _prepare(given: Any, with_gradients: Any) -> _Backward:
     """Find the parts of the loss."""
     one = _Backward(user_lines.here())
     _look_at_batch(one)
-    given = args[0] if args else kwargs.get("tensors")
     losses = [given] if isinstance(given, torch.Tensor) else given
     if not isinstance(losses, (list, tuple)) or not all(isinstance(loss, torch.Tensor) for loss in losses):
         one.why = "what backward() was given is no tensor and no list of tensors"  # an iterator is used up by a look
         return one
-    if _is_continued(losses, kwargs.get("grad_tensors", args[1] if len(args) > 1 else None)):
+    if _is_continued(losses, with_gradients):
         one.continued = True
         return one
     if len(losses) == 1 and losses[0].numel() == 1 and type(losses[0]) is torch.Tensor and not losses[0].is_meta:

@@ -52,6 +52,37 @@ class Event:
         return answers
 
 
+class Surroundings:
+    """What stands around a call: who begins with it, the last to ask first, and ends with it, in turn."""
+
+    def __init__(self) -> None:
+        self._hooks: list[Callable[..., Callable[[bool], None] | None]] = []
+
+    def also(self, hook: Callable[..., Callable[[bool], None] | None]) -> None:
+        """Have this called as well; what it answers is called at the end, with whether the call came to one."""
+        self._hooks.insert(0, hook)
+
+    def around(self, call: Callable[[], Any], *args: Any) -> Any:
+        """Make the call; none of these keeps the others from it."""
+        ends, is_well = [], False
+        try:
+            for hook in self._hooks:
+                try:
+                    if (end := hook(*args)) is not None:
+                        ends.append(end)
+                except Exception as error:
+                    defect(error)
+            result = call()
+            is_well = True
+            return result
+        finally:
+            for end in reversed(ends):
+                try:
+                    end(is_well)
+                except Exception as error:
+                    defect(error)
+
+
 class Collectives:
     """The program's own collectives, and who wants to know of which of them: none is asked about the others."""
 
@@ -73,6 +104,8 @@ class Collectives:
         return answers + of_it.tell(exchange, made) if of_it is not None else answers
 
 
+BACKWARD = Surroundings()
+"""Every backward(): the losses that it was given, and the gradients that it begins with."""
 BACKWARD_BEGINS = Event()
 """An outermost backward(), with what it was given."""
 BACKWARD_ENDS = Event()
@@ -124,6 +157,7 @@ class Running:
 def watch() -> None:
     """See every backward from now on."""
     around(torch.autograd, "backward", _around_backward)
+    BACKWARD.also(_begins)
     STEP.also(_stepped)
     MODULE_CALLED.also(_called)
 
@@ -216,23 +250,29 @@ def _around_backward(original: Callable[..., Any]) -> Callable[..., Any]:
     def backward(*args: Any, **kwargs: Any) -> Any:
         if recorder.current() is None:
             return original(*args, **kwargs)
-        here = threading.get_ident()
-        if here not in _calling and not writer_threads.is_foreign():  # none of autograd's own
-            _calling.add(here)
-        if not Running.depth:
-            Running.site = user_lines.here()
-            _Backwards.count += 1
-            _timed(BACKWARD_BEGINS, args[0] if args else kwargs.get("tensors"))
-        Running.depth += 1
-        try:
-            result = original(*args, **kwargs)
-        finally:
-            Running.depth -= 1
-        if not Running.depth:
-            _timed(BACKWARD_ENDS)
-        return result
+        given = args[0] if args else kwargs.get("tensors")
+        with_gradients = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
+        return BACKWARD.around(lambda: original(*args, **kwargs), given, with_gradients)
 
     return backward
+
+
+def _begins(given: Any, _: Any) -> Callable[[bool], None]:
+    here = threading.get_ident()
+    if here not in _calling and not writer_threads.is_foreign():  # none of autograd's own
+        _calling.add(here)
+    if not Running.depth:
+        Running.site = user_lines.here()
+        _Backwards.count += 1
+        _timed(BACKWARD_BEGINS, given)
+    Running.depth += 1
+
+    def is_over(is_well: bool) -> None:
+        Running.depth -= 1
+        if is_well and not Running.depth:
+            _timed(BACKWARD_ENDS)
+
+    return is_over
 
 
 def _timed(event: Event, *args: Any) -> None:

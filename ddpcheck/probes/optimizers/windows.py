@@ -18,7 +18,7 @@ from ddpcheck.probes.collectives.exchange import Exchange
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.layouts import models
 from ddpcheck.probes.layouts.parallelised import Built
-from ddpcheck.probes.optimizers import few_elements, fsdp_syncs, gradient_events, loss_divisors
+from ddpcheck.probes.optimizers import few_elements, fsdp_syncs, gradient_events
 from ddpcheck.probes.optimizers.few_elements import Sample
 from ddpcheck.probes.recording import recorder
 from ddpcheck.probes.recording.pace import is_due
@@ -69,13 +69,9 @@ class _Open:
         self.synced = False
         self.told_not_to = False
         self.overwritten = False
-        self.clipped: tuple[float | None] | None = None
-        """By what gradients had been multiplied since the last backward() when torch's function was about to clip."""
 
 
 _open: dict[int, _Open] = {}
-_forwards: dict[int, dict[int, int]] = {}
-"""By optimizer and module, calls with gradients since the step before."""
 _reduced: dict[int, Sample] = {}
 """By their sizes, what reductions have given last."""
 
@@ -92,23 +88,12 @@ def watch() -> None:
     gradient_events.BACKWARD_ENDS.also(_ends)
     gradient_events.CLIPPED.also(_clipped)
     gradient_events.COLLECTIVE.also(_reduces, SCATTERS)
-    gradient_events.MODULE_CALLED.also(_called)
     gradient_events.STEP.also(_entered)
     gradient_events.ZEROED.also(_zeroed)
 
 
-def _called(module: Any, number: int) -> None:
-    """A loss of no parameters is no forward of a model's."""
-    if next(module.parameters(), None) is not None:
-        for calls in _forwards.values():
-            if number in calls or len(calls) < MOST:
-                calls[number] = calls.get(number, 0) + 1
-
-
 def _clipped(site: int) -> None:
     Clipped.site = site
-    for _, window, parameters in _due():
-        window.clipped = window.clipped or (_factor(parameters, window.left),)
 
 
 def _zeroed() -> None:
@@ -142,18 +127,14 @@ def _is_wanted(optimizer: int) -> bool:
     window = _open.get(optimizer)
     if window is None:
         gradient_events.forget_gone(_open)
-        gradient_events.forget_gone(_forwards)
         window = _open[optimizer] = _Open(0)
-        _forwards.setdefault(optimizer, {})
     window.lost = window.lost or gradient_events.is_too_costly(optimizer)
     return is_due(window.steps) and not window.lost
 
 
-def _begins(given: Any) -> None:
-    site, due = gradient_events.Running.site, _due()
-    if due:
-        loss_divisors.follow(given)
-    for _, window, parameters in due:
+def _begins(_: Any) -> None:
+    site = gradient_events.Running.site
+    for _, window, parameters in _due():
         window.backwards += 1
         now = [_read(p.grad) for p in parameters]
         if window.left and len(window.left) == len(now):
@@ -164,13 +145,11 @@ def _begins(given: Any) -> None:
             window.stepped = []
         window.before, window.site, window.zeroed = now, site, False
         window.left = []
-        window.clipped = None
     Clipped.site = NO_SITE
 
 
 def _ends() -> None:
     Clipped.site = NO_SITE
-    loss_divisors.leave()
     for _, window, parameters in _due():
         window.left = [_read(p.grad) for p in parameters]
         window.scaled = [one for one in window.scaled if not _is_added_to(one, window.left)]
@@ -294,8 +273,6 @@ def _entered(
     _open[optimizer] = following = _Open(number + 1)
     if is_due(number + 1):
         following.stepped = [_read(p.grad) for p in parameters]
-    calls = _forwards.get(optimizer, {})
-    _forwards[optimizer] = {}
     within = gradient_events.is_within_backward()
     if window is None or window.lost or not is_due(number) or number % writer.stride(Window) or not window.backwards:
         return
@@ -306,27 +283,13 @@ def _entered(
             number=number,
             site=site,
             backwards=window.backwards,
-            forwards=max(calls.values(), default=0),
             backward_site=window.site,
             between=_told(window),
-            alone=_is_alone(window, parameters, within),
-            as_left=not within and _are_multiples(parameters, window.left),
-            factor=None if within else (window.clipped or (_factor(parameters, window.left),))[0],
-            divisor=loss_divisors.last(),
-            within=within,
+            alone=window.overwritten and _are_multiples(parameters, [_reduced.get(p.numel()) for p in parameters]),
             leftover=_is_left_over(window),
             unreduced=window.told_not_to and not window.synced and not within,
         )
     )
-
-
-def _is_alone(window: _Open, parameters: Sequence[torch.Tensor], within: bool) -> bool:
-    """Whether the gradients are those of the last backward() alone."""
-    if window.overwritten:
-        return _are_multiples(parameters, [_reduced.get(p.numel()) for p in parameters])
-    if within or any(one is not None and any(one) for one in window.before):
-        return False
-    return _are_multiples(parameters, window.left)
 
 
 def _are_multiples(parameters: Sequence[torch.Tensor], others: Sequence[Sample | None]) -> bool:
@@ -336,20 +299,6 @@ def _are_multiples(parameters: Sequence[torch.Tensor], others: Sequence[Sample |
     pairs = [(_read(p.grad), other) for p, other in zip(parameters, others, strict=True)]
     told = [(one, other) for one, other in pairs if one is not None and other is not None and _tells(other)]
     return bool(told) and all(few_elements.is_multiple(one, other) for one, other in told)
-
-
-def _factor(parameters: Sequence[torch.Tensor], others: Sequence[Sample | None]) -> float | None:
-    """By what one number all gradients differ from these, as far as they can be told apart."""
-    if not _are_multiples(parameters, others):
-        return None
-    factors = []
-    for parameter, other in zip(parameters, others, strict=True):
-        now = _read(parameter.grad)
-        if now is not None and other is not None and _tells(other):
-            largest = max(range(len(other)), key=lambda place: abs(other[place]))
-            factors.append(now[largest] / other[largest])
-    middle = sorted(factors)[len(factors) // 2]
-    return middle if max(abs(one - middle) for one in factors) <= ALIKE * abs(middle) else None
 
 
 def _sample(parameters: Sequence[torch.Tensor]) -> Sample | None:

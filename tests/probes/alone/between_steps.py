@@ -7,7 +7,6 @@ import torch
 import torch.distributed as dist
 
 from ddpcheck import evidence as ev
-from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.recording import lone_rank
 
 
@@ -60,42 +59,3 @@ def test_counts_in_groups(recorded):
 def test_torchs_own_count_nothing_there(recorded):
     training(4)
     assert recorded(ev.GroupCounts) == []
-
-
-def bucket_of(net, order, factor=1.0):
-    return torch.cat([net[at].weight.grad.flatten() * factor for at in order])
-
-
-@pytest.mark.parametrize(("order", "names"), [
-    ((0, 1, 2), ["0.weight", "1.weight", "2.weight"]),
-    ((2, 0), ["2.weight", "0.weight"]),
-    ((1,), None),
-])  # fmt: skip
-def test_a_bucket(recorded, group, order, names):
-    """It is known by its elements what the program has laid side by side."""
-    net = torch.nn.Sequential(*[torch.nn.Linear(4, 4, bias=False) for _ in range(3)])
-    net(torch.randn(5, 4)).square().mean().backward()
-    dist.all_reduce(bucket_of(net, order))
-    found = recorded(ev.BucketOrder)
-    assert [one.paths for one in found] == ([names] if names else [])
-
-
-def test_buckets_of_anything_else(recorded, group):
-    net = torch.nn.Sequential(*[torch.nn.Linear(4, 4, bias=False) for _ in range(3)])
-    net(torch.randn(5, 4)).square().mean().backward()
-    dist.all_reduce(torch.cat([bucket_of(net, (0, 1)), torch.ones(3)]))
-    dist.all_reduce(bucket_of(net, (0, 1), 3.0))
-    net[1].weight.grad.copy_(net[0].weight.grad)
-    dist.all_reduce(bucket_of(net, (0, 1)))
-    net.zero_grad()
-    dist.all_reduce(torch.zeros(32))
-    assert recorded(ev.BucketOrder) == []
-
-
-def test_gradients_of_other_threads_are_not_looked_at(recorded, group, monkeypatch):
-    """Autograd may be writing them."""
-    monkeypatch.setattr(gradient_events, "_calling", {1, 2})
-    net = torch.nn.Sequential(*[torch.nn.Linear(4, 4, bias=False) for _ in range(3)])
-    net(torch.randn(5, 4)).square().mean().backward()
-    dist.all_reduce(bucket_of(net, (0, 1, 2)))
-    assert recorded(ev.BucketOrder) == []

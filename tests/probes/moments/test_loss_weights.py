@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from ddpcheck.evidence import ORACLE, LossWeights
 from ddpcheck.probes.devices.device_numbers import Fetched
 from ddpcheck.probes.moments import loss_weights, windows
+from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder
 
@@ -28,7 +29,10 @@ def weigh(monkeypatch):
     """Have backwards weighed: a function that gives the records since it was called last."""
     monkeypatch.setattr(loss_weights._Seen, "batch", None)
     monkeypatch.setattr(windows, "is_looked_at", lambda: True)
-    monkeypatch.setattr(torch.autograd, "backward", loss_weights._around_backward(torch.autograd.backward))
+    surroundings = gradient_events.Surroundings()
+    surroundings.also(loss_weights._begins)
+    monkeypatch.setattr(gradient_events, "BACKWARD", surroundings)
+    monkeypatch.setattr(torch.autograd, "backward", gradient_events._around_backward(torch.autograd.backward))
     writer = recorder.InMemory()
     before = recorder.leave()
     recorder.use(writer)
