@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
-import torch.distributed as dist
 
 from ddpcheck import evidence as ev
-from ddpcheck.probes.recording import lone_rank
-
-
-@pytest.fixture
-def group(tmp_path):
-    """This process alone, as a group of one rank that has others to be compared with."""
-    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
-    lone_rank.joined(2)
-    yield
-    dist.destroy_process_group()
 
 
 def training(steps, after_step=None):
