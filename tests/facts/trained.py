@@ -73,6 +73,7 @@ def trained(
     within: Callable[[int], Sequence[tuple[str, str, int | None]]] = lambda _: (),
     copies: Callable[[int, int, str], tuple[Vector, Vector]] | None = None,
     ended: Callable[[int], bool] = lambda _: True,
+    idle: Callable[[int], bool] = lambda _: False,
 ) -> World:
     """Ranks that train tensors of these names for some steps.
 
@@ -82,9 +83,13 @@ def trained(
     backward() calls. ``looked``: by rank and step, whether the rank has looked at it. ``usage``:
     by rank, what its steps say of wrappers. ``within``: by rank, what it exchanges in each backward(), before all else.
     ``copies``: by rank, step and tensor, what it holds when the window begins, and what the step leaves.
-    ``ended``: by step, whether all elements were looked at when it was over.
+    ``ended``: by step, whether all elements were looked at when it was over. ``idle``: by step, whether there was no
+    backward() since the one before.
     """
     draw = np.random.default_rng(3)
+    before_step = [0]
+    for number in range(steps):
+        before_step.append(before_step[-1] + (0 if idle(number) else calls))
     drawn = {
         (number, rank, call, name): draw.normal(size=NUMBERS)
         for number in range(steps)
@@ -132,8 +137,8 @@ def trained(
                 "at_moment": moment,
                 "optimizer": 0 if on_entry else None,
                 "number": number,
-                "backwards": (number + 1) * calls,
-                "since": (number * calls, number),
+                "backwards": before_step[number + 1],
+                "since": (before_step[number], number),
                 "pieces": [numbers[name] for name in there],  # noqa: B023
                 "places": [at[name] if on_entry else -1 for name in there],  # noqa: B023
                 "digests": b"".join(digest(words[name]) for name in there),
@@ -158,24 +163,26 @@ def trained(
                 continue
             made.append(noted("W", number, first, words))
             made += [
-                (ev.ModuleValues, {"model": 0, "backward": number * calls + 1, "places": [0], "modules": [name],
+                (ev.ModuleValues, {"model": 0, "backward": before_step[number] + 1, "places": [0], "modules": [name],
                                    "read": digest(read), "made": digest(put)})
                 for name, read, put in (values(rank, number) if values is not None else ())
             ]  # fmt: skip
             made += [
                 (ev.Contributions, {
-                    "backward": number * calls + call + 1, "site": sites[call], "how": "backward",
+                    "backward": before_step[number] + call + 1, "site": sites[call], "how": "backward",
                     "pieces": list(numbers.values()),
                     "sketches": packed([drawn[number, rank, call, name] for name in stepped]),
                     "whole": [False] * len(numbers), "versions": [0] * len(numbers),
                     "calls": list(within(rank)), "after": [1] * len(numbers) if within(rank) else [],
                 })
-                for call in range(calls)
+                for call in range(before_step[number + 1] - before_step[number])
             ]  # fmt: skip
             gradients: dict[str, Vector | None] = {}
             for name in mine:
                 of = {
-                    (other, call): drawn[number, other, call, name] for other in range(ranks) for call in range(calls)
+                    (other, call): drawn[number, other, call, name]
+                    for other in range(ranks)
+                    for call in range(before_step[number + 1] - before_step[number])
                 }
                 gradients[name] = stepped[name](rank, name, of, before.get((rank, name)))
                 if (found := gradients[name]) is not None:

@@ -215,7 +215,7 @@ def traceback(text: str, words: Words) -> str:
 FIELDS: dict[str, dict[str, Action]] = {
     # groups and calls: names of torch, of groups by their ranks, dtypes and shapes
     "AfterExchange": {"groups": fact},
-    "Call": {"op": fact, "group": fact, "detail": fact, "thread": thread},
+    "Call": {"op": fact, "group": fact, "detail": fact, "thread": thread, "kind": fact},
     "Carried": {"of": fact, "group": fact},
     "Filled": {"op": fact, "group": fact},
     "FlightRecord": {"name": fact, "state": fact},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,11 +38,10 @@ def given_each_other(_: int) -> list[Made]:
     return [call(0, 5, op="all_reduce", detail="float32[64, 8] sum")]
 
 
-def windows(divisor: float = 3.0, leftover: bool = False) -> Callable[[int], list[Made]]:
-    """What is known of each window: what its loss is divided by."""
-    given = {"optimizer": 0, "site": 9, "backwards": 3, "backward_site": 5, "between": []}
-    more = {"divisor": divisor, "leftover": leftover}
-    return lambda _: [(ev.Window, {"number": number, **given, **more}) for number in range(4)]
+def windows(leftover: bool = False) -> Callable[[int], list[Made]]:
+    """What is known of each window: whether its first backward() has found what was stepped on before."""
+    given = {"optimizer": 0, "site": 9, "backwards": 3, "backward_site": 5, "between": [], "leftover": leftover}
+    return lambda _: [(ev.Window, {"number": number, **given}) for number in range(4)]
 
 
 def alike(_: int, step: int) -> list[tuple[str, str, str]]:
@@ -211,7 +210,7 @@ def test_steps_on_what_one_rank_alone_has():
 
 
 def test_backwards_that_do_not_count():
-    found = deviation({"a.w": last}, calls=3, parts=False, after=windows(3.0))
+    found = deviation({"a.w": last}, calls=3, parts=False, after=windows())
     assert (found.pattern, found.answer.lost, len(found.windows), found.of) == ("lost", frozenset({0, 1}), 4, 4)
     assert not complete(trained({"a.w": mean}, calls=3, parts=False)).deviations
 
@@ -229,14 +228,14 @@ def test_a_backward_that_something_else_is_stepped_on_counts():
     def first(_: int, __: str, of: Contributed, ___: Vector | None) -> Vector:
         return np.sum([one for (_, call), one in of.items() if call == 0], axis=0) / 2
 
-    given = trained({"a.w": last, "b.w": first}, calls=2, parts=False, after=windows(2.0))
+    given = trained({"a.w": last, "b.w": first}, calls=2, parts=False, after=windows())
     assert not complete(given).deviations
 
 
 def test_what_is_no_sum_may_be_made_of_any_backward():
     draw = np.random.default_rng(1)
     given = {"a.w": last, "b.w": lambda *_: draw.normal(size=8)}
-    assert not complete(trained(given, calls=3, parts=False, after=windows(3.0))).deviations
+    assert not complete(trained(given, calls=3, parts=False, after=windows())).deviations
 
 
 def test_backwards_that_count_unequally():
@@ -254,3 +253,47 @@ def test_what_nobody_zeroes():
     found = deviation({"a.w": kept}, parts=False, steps=6, after=windows(leftover=True))
     assert (found.pattern, found.answer.earlier) == ("earlier", 1.0)
     assert not complete(trained({"a.w": kept}, parts=False, steps=6)).deviations  # such as a momentum of its own
+
+
+def again(_: int, name: str, of: Contributed, before: Vector | None) -> Vector | None:
+    """The mean; where there was no backward(), a clip of what was stepped on before."""
+    return mean(_, name, of, before) if of else before * 0.3 if before is not None else None
+
+
+def test_what_is_stepped_on_once_more():
+    """Every second step is made on what the one before was made on, and no backward() comes between."""
+    every_second = {"parts": False, "steps": 8, "idle": lambda number: number % 2 == 1}
+    found = deviation({"a.w": again, "b.w": again}, **every_second)
+    assert (found.pattern, found.windows, found.of, found.answer.earlier) == ("again", [1, 3, 5, 7], 8, 0.3)
+    assert found.names == ["a.w", "b.w"]
+
+
+@pytest.mark.parametrize("idle", [(), (3,), (1, 3)])
+def test_a_step_once_more_now_and_then_may_be_meant(idle: Sequence[int]):
+    given = trained({"a.w": again}, parts=False, steps=8, idle=lambda number: number in idle)
+    assert not complete(given).deviations
+
+
+def test_gradients_that_were_added_into_others():
+    """Rank 1 has filled a bucket the other way round."""
+    given = {(number, rank, name): np.random.default_rng([number, rank, len(name)]).normal(size=8)
+             for number in range(4) for rank in range(2) for name in ("a.w", "bb.w")}  # fmt: skip
+    other = {"a.w": "bb.w", "bb.w": "a.w"}
+    number = iter([n for rank in range(2) for n in range(4) for _ in range(2)])
+
+    def mixed(rank: int, name: str, _: Contributed, __: Vector | None) -> Vector:
+        step = next(number)
+        return (given[step, rank, name] + given[step, 1 - rank, other[name]]) / 2
+
+    found = deviation(
+        dict.fromkeys(("a.w", "bb.w"), mixed), parts=True, contributed=lambda n, rank, _, name: given[n, rank, name]
+    )
+    assert (found.pattern, found.names) == ("crossed", ["a.w", "bb.w"])
+    assert found.answer.crossed == ((1, 1),)
+
+
+def test_tensors_of_other_shapes_are_not_mixed():
+    """Their sums cannot be told from noise."""
+    draw = np.random.default_rng(4)
+    given = dict.fromkeys(("a.w", "bb.w"), lambda rank, name, of, _: mean(rank, name, of, None) + draw.normal(size=8))
+    assert not complete(trained(given, elements={"a.w": 64, "bb.w": 32})).deviations

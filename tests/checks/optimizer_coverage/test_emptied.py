@@ -16,8 +16,17 @@ PIECES = [
 ]
 
 
-def judged(empty, exchanged=None, given=1.0, ranks=3, rounds=6):
-    """By rank and round, whether the step is made on zeros, and whether anything was exchanged before it."""
+def stepped(full, word, pieces):
+    """What a record says of these pieces."""
+    sketches = packed([full] * len(pieces))
+    return {"pieces": pieces, "places": pieces, "digests": word * len(pieces) * ev.WIDTH, "sketches": sketches}
+
+
+def judged(empty, exchanged=None, given=1.0, ranks=3, rounds=6, gone=False, moves=lambda rank, number: number):
+    """By rank and round, whether the step is made on zeros, and whether anything was exchanged before it.
+
+    ``gone``: on nothing, and not on zeros. ``moves``: what parameters hold after a step.
+    """
     every = []
     for rank in range(ranks):
         records = [(ev.Pieces, {"pieces": PIECES})]
@@ -26,11 +35,17 @@ def judged(empty, exchanged=None, given=1.0, ranks=3, rounds=6):
             calls = (exchanged or (lambda r, n: not empty(r, n)))(rank, number)
             full = np.arange(1.0, NUMBERS + 1) + rank
             backward = {"backward": number + 1, "site": 7, "how": "backward", "whole": [False] * 2, "versions": [0] * 2}
-            entry = {"at_moment": "G", "optimizer": 0, "number": number, "backwards": number + 1, "places": [0, 1]}
+            entry = {
+                "at_moment": "G",
+                "optimizer": 0,
+                "number": number,
+                "backwards": number + 1,
+                "since": (number, number),
+            }
             records += [
                 (ev.Contributions, {**backward, "pieces": [0, 1], "sketches": packed([full * given] * 2)}),
-                (ev.Values, {**entry, "since": (number, number), "pieces": [0, 1], "digests": b"g" * 2 * ev.WIDTH,
-                             "sketches": packed([full * (not zeros)] * 2)}),
+                (ev.Values, {**entry, **stepped(full * (not zeros), b"g", [] if gone and zeros else [0, 1])}),
+                (ev.Values, {**entry, **stepped(full, b"%d" % moves(rank, number), [0, 1]), "at_moment": "U"}),
                 step(9, number=number, collectives=int(calls)),
             ]  # fmt: skip
         every.append(records)
@@ -53,3 +68,20 @@ def test_a_rank_without_a_partner():
 ])  # fmt: skip
 def test_where_none_is_lost(more):
     assert judged(**more) == ()
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_model_that_is_never_stepped(gone):
+    """zero_grad() before step(), on all ranks: nothing has moved from the first step to the last."""
+    (found,) = judged(lambda rank, number: True, gone=gone, moves=lambda rank, number: 0)
+    assert (found.severity, found.ranks, found.step, found.cause[:11]) == ("error", (0, 1, 2), 0, "zero_grad()")
+
+
+@pytest.mark.parametrize("more", [
+    {"moves": lambda rank, number: number},  # by something else, or by a decay
+    {"moves": lambda rank, number: 0, "given": 0.0},
+    {"moves": lambda rank, number: 0, "rounds": 2},
+    {"moves": lambda rank, number: 0, "empty": lambda rank, number: number > 0},
+])  # fmt: skip
+def test_a_model_that_learns_by_another_way(more):
+    assert judged(**{"empty": lambda rank, number: True, "gone": True, **more}) == ()

@@ -370,3 +370,15 @@ def test_a_class_that_is_told_of_each_operation_is_told_of_the_programs_alone(re
         optimizer.step()
     assert told[1:] == [told[-1]] * (len(told) - 1)
     assert told[-1]
+
+
+def test_a_step_on_no_gradient_is_on_record(recorded: Any) -> None:
+    """A window in which something was contributed, and nothing was there to step on."""
+    net, optimizer = made()
+    net(torch.randn(5, 4)).square().mean().backward()
+    optimizer.zero_grad()
+    optimizer.step()
+    moments = {one.at_moment: one.pieces for one in recorded(ev.Values)}
+    assert moments["G"] == []
+    assert moments["U"]
+    assert recorded(ev.Contributions)
