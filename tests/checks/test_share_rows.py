@@ -32,6 +32,10 @@ def kept(rank: int, name: str, of: Contributed, before: Vector | None) -> Vector
     return mean(rank, name, of, None) + (0 if before is None else before)
 
 
+def again(rank: int, name: str, of: Contributed, before: Vector | None) -> Vector | None:
+    return mean(rank, name, of, None) if of else before
+
+
 def given_each_other(_: int) -> list[Made]:
     return [call(0, 5, op="all_reduce", detail="float32[64, 8] sum")]
 
@@ -41,10 +45,10 @@ def alike(_: int, step: int) -> list[tuple[str, str, str]]:
 
 
 def windows(became: str = "", leftover: bool = False, **more: Any) -> Callable[[int], list[Made]]:
-    """What became of gradients between two backward() calls of each window, whose losses are divided by two."""
+    """What became of gradients between two backward() calls of each window."""
     between = [ev.Between(became=became, after=5, before=5, **more)] if became else []  # type: ignore[arg-type]
-    given = {"optimizer": 0, "site": 9, "backwards": 2, "forwards": 2, "backward_site": 5, "between": between}
-    given |= {"divisor": 2.0, "leftover": leftover}
+    given = {"optimizer": 0, "site": 9, "backwards": 2, "backward_site": 5, "between": between}
+    given |= {"leftover": leftover}
     return lambda _: [(ev.Window, {"number": number, **given}) for number in range(4)]
 
 
@@ -84,6 +88,12 @@ def windows(became: str = "", leftover: bool = False, **more: Any) -> Callable[[
             {"a.w": halved},
             {"calls": 2, "parts": False, "after": windows("rescaled", clip=6)},
             ("rescaled-gradients", "error", 6),
+        ),
+        (
+            reducer_coverage,
+            {"a.w": again},
+            {"parts": False, "steps": 8, "idle": lambda number: number % 2 == 1},
+            ("repeated-step", "error", 9),
         ),
         (
             accumulation_window,
