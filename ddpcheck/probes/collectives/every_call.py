@@ -104,7 +104,8 @@ def _remember(exchange: Exchange, result: Any, one: Pending) -> bool:
     if exchange.functional or not (exchange.is_programs or exchange.waits):
         one_call.remember_results(exchange.received, one)
         return False
-    if work is None or getattr(type(work), "wait", None) is not Work.wait:  # another's, whose waits are not seen
+    seen = getattr(Work, "wait", None)
+    if work is None or seen is None or getattr(type(work), "wait", None) is not seen:  # another's waits are not seen
         return False
     one_call.remember(work, one)
     return exchange.waits
