@@ -135,6 +135,8 @@ def _treated(sums: Sums) -> list[_Treated]:
     found: list[_Treated] = []
     for (ranks, place), made in sums.by.items():
         answer = sums.answers[made.answer]
+        if answer.crossed:  # what it was made of counts for another tensor
+            continue
         same = next(
             (
                 one

@@ -32,6 +32,8 @@ UNSAID = ("observed", "constant", "ignored")
 
 ENOUGH = 3
 """Windows in which it is so, where one or two may be meant."""
+OF_STEPPERS = ("again", "crossed")
+"""Patterns that are each stepper's own: they say nothing of who has a share."""
 OFTEN = 3
 """Of as many windows at least one is stepped on again, where that is the way in which a program steps."""
 NEARLY = 0.02
@@ -90,14 +92,12 @@ def completeness(mixing: Mixing) -> Completeness:
     found: dict[tuple[object, ...], Deviation] = {}
     for place, seen in _by_tensor(family).items():
         for deviation in (*_of_ranks(mixing, place, seen, windows), *_of_backwards(family, place, seen, several)):
-            key = (
-                deviation.pattern,
-                deviation.ground,
-                deviation.cause,
-                tuple(map(tuple, map(sorted, deviation.holders))),
-            )
+            # Who holds copies of what makes no difference to a step once more, or to tensors that are mixed.
+            sets = [] if deviation.pattern in OF_STEPPERS else deviation.holders
+            key = (deviation.pattern, deviation.ground, deviation.cause, tuple(map(tuple, map(sorted, sets))))
             if key in found:
                 found[key].tensors.append(place)
+                found[key].windows[:] = sorted({*found[key].windows, *deviation.windows})
             else:
                 found[key] = deviation
     unsaid = {number for one in found.values() if one.ground in UNSAID for number in one.windows}
@@ -285,7 +285,8 @@ def _of_backwards(family: Family, place: int, seen: _Seen, several: set[tuple[in
         cause, line = family.between_calls(min(ranks), sums.number) if is_of_calls else ("", None)
         if _is_meant(family, pattern, cause, ranks):
             continue
-        several |= {(family.optimizers[min(ranks)], number) for number in numbers}
+        if pattern not in OF_STEPPERS:
+            several |= {(family.optimizers[min(ranks)], number) for number in numbers}
         sets = list(dict.fromkeys(ranks for ranks, *_ in its))
         line = line or family.line(min(ranks), sums.number)
         yield Deviation(family, pattern, "copies", [place], sets, [answer.over], numbers, len(of), answer, line, cause)

@@ -74,6 +74,8 @@ def _is_never_stepped(its: list[_Made]) -> bool:
     """Whether not one of these steps was made on a gradient, and all parameters are what they were at the first."""
     if len({one.step.number for one in its}) < ALWAYS or not all(one.emptied for one in its):
         return False
+    if any(window.unreduced for one in its for window in one.rank.of(ev.Window)):  # they wait for their reduction
+        return False
     held: dict[tuple[int, int], set[bytes]] = defaultdict(set)
     for one in its:
         for values in (one.window.before, one.window.after):
@@ -85,8 +87,8 @@ def _is_never_stepped(its: list[_Made]) -> bool:
 _ALL: tuple[Severity, str, str, str] = (
     "error",
     "and no parameter to have moved from the first of them to the last",
-    "zero_grad() is called between backward() and step()",
-    "Call zero_grad() before backward(), or after step().",
+    "the gradients are gone when the optimizer steps, as where zero_grad() is called between backward() and step()",
+    "Leave gradients in .grad until step(): call zero_grad() before backward(), or after step().",
 )
 _SOME: tuple[Severity, str, str, str] = (
     "warning",
