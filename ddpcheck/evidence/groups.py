@@ -88,7 +88,7 @@ class Call(Record, frozen=True, kw_only=True):
     detail: str
     """What has to be equal on all ranks: dtype and shape, the reduction; the wrapper for ``ddp-…``.
 
-    It ends with UNNAMED where there is a reduction that nobody has named to a function of torch.distributed.
+    It ends with UNNAMED where the reduction was not given to a function of torch.distributed, by its name.
     """
     site: int
     peer: int | None = None

@@ -16,7 +16,7 @@ from ddpcheck.judging.world import Rank
 
 FEW = 16
 """Elements of a tensor that carries a decision, and is no part of a model."""
-SETTLED_BY = ("all_reduce", "all_gather", "_all_gather_base", "broadcast", "gather", "reduce", "scatter")
+SETTLED_BY = ("all_reduce", "all_gather", "broadcast", "gather", "reduce", "scatter")
 _ELEMENTS = re.compile(r" x (\d+)")
 
 Settled = Literal["yes", "maybe", "no"]

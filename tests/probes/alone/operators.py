@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 
-from ddpcheck.probes.collectives import operators
+from ddpcheck.evidence import Overlooked
+from ddpcheck.probes.collectives import every_call, operators
 from ddpcheck.probes.collectives.exchange import Exchange, is_of_a_group
+from ddpcheck.probes.recording import recorder, unwatchable_moments
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -27,7 +30,7 @@ def refused() -> None:
     dist.all_reduce(torch.ones(2), op=dist.ReduceOp.BAND)
 
 
-def told(call: Callable[[], None]) -> tuple[type[BaseException], str, list[str]]:
+def raised_by(call: Callable[[], None]) -> tuple[type[BaseException], str, list[str]]:
     """The type and words of what it raises, and the functions that its traceback names, but for ours."""
     try:
         call()
@@ -60,7 +63,7 @@ def around(original: Any, name: str, names: list[str]) -> Any:
 
 @pytest.fixture(scope="module", autouse=True)
 def _watched(_world: None) -> None:
-    BEFORE["refused"] = told(refused)
+    BEFORE["refused"] = raised_by(refused)
     pass_on = operators._pass_on
     operators._pass_on = lambda *args, **kwargs: PASSED.append(1) or pass_on(*args, **kwargs)
     operators.watch("c10d", around, is_of_a_group)
@@ -75,7 +78,7 @@ def _anew() -> None:
 
 def test_an_error_is_what_it_is_without_us() -> None:
     """Its type, its words and the frames that it has come through."""
-    assert told(refused) == BEFORE["refused"]
+    assert raised_by(refused) == BEFORE["refused"]
     assert SEEN == ["all_reduce"]
 
 
@@ -85,7 +88,7 @@ def test_a_call_is_passed_on_once_whatever_fails_in_ours(fails: list[Any]) -> No
     FAILS[:] = fails
     dist.all_reduce(torch.ones(2))
     assert len(SEEN) == len(PASSED) == 1
-    assert told(refused) == BEFORE["refused"]
+    assert raised_by(refused) == BEFORE["refused"]
     assert len(SEEN) == len(PASSED) == 2
 
 
@@ -102,3 +105,27 @@ def test_whoever_calls() -> None:
     with torch.no_grad():
         dist.all_gather_object([None], 1)
     assert SEEN[4:] == ["all_gather", "all_gather_object", "all_gather_object"]
+
+
+@pytest.mark.skipif(not hasattr(torch.ops.symm_mem, "one_shot_all_reduce"), reason="not on this torch")
+def test_symmetric_memory_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes by it passes through no operator of c10d; that it is refused here is torch's own error."""
+    writer = recorder.InMemory()
+    monkeypatch.setattr(recorder, "_recorder", writer)
+    monkeypatch.setattr(unwatchable_moments, "_noted", set())
+    operators.watch("symm_mem", every_call._around_another, lambda names: "group_name" in names)
+    with pytest.raises(RuntimeError):
+        torch.ops.symm_mem.one_shot_all_reduce(torch.ones(2), "sum", "no group of this name")
+    assert [one.what for one in writer.kept if isinstance(one, Overlooked)] == ["calls"]
+
+
+@pytest.mark.parametrize("kind", [dist.ProcessGroup, type("Own", (dist.ProcessGroup,), {})])
+def test_a_group_that_is_written_in_python_is_noted(monkeypatch: pytest.MonkeyPatch, kind: type) -> None:
+    """It may call no operator at all."""
+    writer = recorder.InMemory()
+    monkeypatch.setattr(recorder, "_recorder", writer)
+    monkeypatch.setattr(unwatchable_moments, "_noted", set())
+    monkeypatch.setattr(every_call.c10d, "_world", SimpleNamespace(pg_map={kind(0, 1): None}))
+    every_call._look_at_groups()
+    noted = [one.what for one in writer.kept if isinstance(one, Overlooked)]
+    assert noted == ([] if kind is dist.ProcessGroup else ["calls"])

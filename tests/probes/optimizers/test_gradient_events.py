@@ -80,3 +80,29 @@ def test_an_optimizer_that_steps_no_more_costs_nothing(now: list[float], monkeyp
         gradient_norms._backward_ended()
         assert len(read) == (2 * 5 + 1) * min(number + 1, ALWAYS)
     assert windows._open[IDLE].lost
+
+
+def test_what_stands_around_a_call(monkeypatch):
+    """The last to ask begins first and ends last; one that fails keeps no other from it, nor the call."""
+    surroundings, said, failed = gradient_events.Surroundings(), [], []
+    monkeypatch.setattr(gradient_events, "defect", failed.append)
+
+    def hook(name):
+        def begins(given):
+            said.append(f"{name} {given}")
+            return lambda is_well: said.append(f"{name} {is_well}")
+
+        return begins
+
+    def fails(_):
+        raise ValueError("ours")
+
+    for one in (hook("inner"), fails, hook("outer"), lambda _: fails):
+        surroundings.also(one)
+    assert surroundings.around(lambda: said.append("call") or 3, 7) == 3
+    assert said == ["outer 7", "inner 7", "call", "inner True", "outer True"]
+    assert len(failed) == 2
+    said.clear()
+    with pytest.raises(KeyError):
+        surroundings.around(lambda: {}["no"], 7)
+    assert said[-2:] == ["inner False", "outer False"]
