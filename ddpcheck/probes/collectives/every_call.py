@@ -56,7 +56,7 @@ def _around_operator(original: Callable[..., Any], name: str, names: Sequence[st
             return original(keys, *args, **kwargs)
         exchange = Exchange.of(name, names, args, kwargs)
         if one_call.is_of_reduction():
-            if exchange.is_programs:
+            if exchange.is_of_the_program:
                 _note_in_hook(exchange)
             return original(keys, *args, **kwargs)
         if any(tensor.is_meta for tensor in exchange.tensors) or (group := group_key(exchange.group)) == "?":
@@ -101,7 +101,7 @@ def _remember(exchange: Exchange, result: Any, one: Pending) -> bool:
     """Remember what a call is waited for by; whether somebody waits for it, so that it is not over yet."""
     boxed = result[-1] if isinstance(result, tuple) and result else result
     work = Work.unbox(boxed) if isinstance(boxed, torch.ScriptObject) else None
-    if exchange.functional or not (exchange.is_programs or exchange.waits):
+    if exchange.functional or not (exchange.is_of_the_program or exchange.waits):
         one_call.remember_results(exchange.received, one)
         return False
     seen = getattr(Work, "wait", None)

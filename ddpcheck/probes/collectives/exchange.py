@@ -31,6 +31,8 @@ _KINDS = {
 _PARTS = (("allgather", "all_gather"), ("allreduce", "all_reduce"), ("alltoall", "all_to_all"))
 
 _WITHOUT_TENSORS = ("barrier", "monitored_barrier")
+_PLACES = "sparse_indices"
+"""Where the elements of a sparse tensor lie."""
 _ROOTS = ("root_rank", "dst", "src")
 """The arguments that name one rank of the group."""
 
@@ -85,7 +87,7 @@ class Exchange:
         """What something is put into."""
         self.sent: list[torch.Tensor] = []
         for name, value in given.items() if kind not in _WITHOUT_TENSORS else ():
-            tensors = list(_tensors(value))
+            tensors = list(_tensors(value)) if name != _PLACES else []
             self.received += tensors if not name.startswith("input") and kind != "send" else []
             self.sent += tensors if not name.startswith("output") and kind != "recv" else []
 
@@ -121,7 +123,7 @@ class Exchange:
         return next((its for name in OBJECTS if (its := self._named.get(name)) is not None), None)
 
     @property
-    def is_programs(self) -> bool:
+    def is_of_the_program(self) -> bool:
         """Whether Python code has called for it, and not torch's own below backward()."""
         return bool(self.caller) and not self.caller.startswith(_AUTOGRAD)
 
