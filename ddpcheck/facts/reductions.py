@@ -7,6 +7,7 @@ backward(), then with one for each rank. It is known only if whatever it leaves 
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -42,6 +43,8 @@ MOST_PARTS = 64
 """Contributions of one window whose shares are asked for one by one."""
 MOST_WAYS = 4096
 """Ways to take one contribution of each rank, to any tensor of one shape, that are tried."""
+SPARE = 3
+"""Numbers beside those that one of so many ways would fit by chance."""
 
 BECAME = ("prepared", "zeroed", "lost", "overwritten", "clipped", "rescaled")
 """What may become of gradients between two backward() calls, the more telling first."""
@@ -583,7 +586,10 @@ class _Solver:
             totals = [self.look.total(frozenset({rank})) for rank in sorted(ranks)]
             for n in self.left:
                 others = alike[self.look.tensors[self.places[n]].shape]
-                if self.equations[n] <= 2 or len(ranks) < 2 or not 1 < len(others) ** len(ranks) <= MOST_WAYS:
+                number = len(others) ** len(ranks)
+                if len(ranks) < 2 or not 1 < number <= MOST_WAYS or not 0 < self.limit[n] < 1:
+                    continue
+                if self.equations[n] < SPARE + math.log(number) / -math.log(self.limit[n]):
                     continue
                 ways = list(product(others, repeat=len(ranks)))
                 sums = np.sum([total[[way[k] for way in ways]] for k, total in enumerate(totals)], axis=0)

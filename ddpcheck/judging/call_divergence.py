@@ -158,11 +158,12 @@ def partings(world: World, found: Mapping[str, Mapping[int, Calls]] | None = Non
 
 
 def compared(found: Mapping[str, Mapping[int, Calls]]) -> int:
-    """How many calls are on record of all ranks that called anything on their group."""
+    """How many calls are on record, with all that has to be equal, of all ranks that called anything on their group."""
     total = 0
     for calls in found.values():
         if len(calls) > 1:
-            total += len(set.intersection(*(set(own) for own in calls.values())))
+            numbers = set.intersection(*(set(own) for own in calls.values()))
+            total += sum(not any(own[n].detail.endswith(UNNAMED) for own in calls.values()) for n in numbers)
     return total
 
 

@@ -59,7 +59,8 @@ class Deviation(NamedTuple):
     """What the first of the gradients is made of."""
     line: CallSite | None
     cause: str = ""
-    """``alone`` where each rank steps on its own; of backward() calls, what became of the gradients between them."""
+    """``alone`` where each rank steps on its own; ``elsewhere`` where what is stepped on once more is so at another
+    line; of backward() calls, what became of the gradients between them."""
 
     @property
     def names(self) -> list[str]:
@@ -97,7 +98,8 @@ def completeness(mixing: Mixing) -> Completeness:
             key = (deviation.pattern, deviation.ground, deviation.cause, tuple(map(tuple, map(sorted, sets))))
             if key in found:
                 found[key].tensors.append(place)
-                found[key].windows[:] = sorted({*found[key].windows, *deviation.windows})
+                both = sorted({*found[key].windows, *deviation.windows})
+                found[key] = found[key]._replace(windows=both, of=max(found[key].of, deviation.of, len(both)))
             else:
                 found[key] = deviation
     unsaid = {number for one in found.values() if one.ground in UNSAID for number in one.windows}
@@ -262,7 +264,7 @@ def _of_backwards(family: Family, place: int, seen: _Seen, several: set[tuple[in
             if answer.earlier:
                 found["earlier" if answer.over else "again"].append((ranks, sums, answer))
             elif answer.crossed:
-                if _are_copies(family, place, answer):
+                if _are_copies(family, place, answer) and _are_mixed(sums, answer):
                     found["crossed"].append((ranks, sums, answer))
             elif is_several and answer.lost:
                 if _is_lost(family, sums, answer):
@@ -283,6 +285,8 @@ def _of_backwards(family: Family, place: int, seen: _Seen, several: set[tuple[in
             continue
         ranks, sums, answer = its[0]
         cause, line = family.between_calls(min(ranks), sums.number) if is_of_calls else ("", None)
+        if pattern == "again" and family.line(min(ranks), sums.number) != family.line(min(ranks), sums.number - 1):
+            cause = "elsewhere"
         if _is_meant(family, pattern, cause, ranks):
             continue
         if pattern not in OF_STEPPERS:
@@ -310,6 +314,12 @@ def _are_copies(family: Family, place: int, answer: Answer) -> bool:
         for one in {place, *(other for _, other in answer.crossed)}
         for rank in answer.over & family.holders[one].keys()
     )
+
+
+def _are_mixed(sums: Sums, answer: Answer) -> bool:
+    """Whether the tensors that a gradient has parts of lack these themselves: one alone may fit by chance."""
+    crossed = {place for (_, place), made in sums.by.items() if sums.answers[made.answer].crossed}
+    return all(other in crossed for _, other in answer.crossed)
 
 
 def _is_lost(family: Family, sums: Sums, answer: Answer) -> bool:

@@ -93,7 +93,7 @@ def windows(became: str = "", leftover: bool = False, **more: Any) -> Callable[[
             reducer_coverage,
             {"a.w": again},
             {"parts": False, "steps": 8, "idle": lambda number: number % 2 == 1},
-            ("repeated-step", "error", 9),
+            ("repeated-step", "warning", 9),
         ),
         (
             accumulation_window,

@@ -15,10 +15,13 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from ddpcheck.probes.collectives import every_call, one_call
 from ddpcheck.probes.devices import device_events, queued_calls
+from ddpcheck.probes.recording import patching
 
 todo = queue.SimpleQueue()
-in_order = torch._C._distributed_c10d.Work.wait
+Work = torch._C._distributed_c10d.Work
+in_order = Work.wait.__wrapped__
 
 
 def work():
@@ -57,17 +60,25 @@ class Number:
         self.item = done.acquire
 
 
+def callers(frame):
+    while frame is not None:
+        yield frame.f_code.co_name
+        frame = frame.f_back
+
+
 def wait(self, *args, **kwargs):
-    if sys._getframe(1).f_code.co_name != "barrier":
+    if "barrier" not in callers(sys._getframe(1)):
         todo.put(lambda: in_order(self))
         return True
     Number().item()
     return in_order(self)
 
 
-torch._C._distributed_c10d.Work.wait = wait
+# Below the probe, as NCCL's is.
+Work.wait = patching.shielded_around(wait, every_call._around_wait, one_call.is_within)
+every_call._waits.append(Work.wait)
 device_events.record = Event
-queued_calls.device_of = lambda op, group, given: 0 if op in ("all_reduce", "all_gather") else None
+queued_calls.device_of = lambda exchange: 0 if exchange.op in ("all_reduce", "all_gather") else None
 threading.Thread(target=work, daemon=True).start()
 dist.init_process_group("gloo")
 rank = dist.get_rank()

@@ -78,7 +78,7 @@ def test_gradients_that_are_stepped_on_again_or_not_at_all(tmp_path, forks):
     )
     assert found == [
         ("error", "reducer-coverage", [0, 1], again),
-        ("error", "reducer-coverage", [0, 1], emptied),
+        ("error", "optimizer-coverage", [0, 1], emptied),
         ("warning", "accumulation-window", [0, 1], dropped),
     ]
 

@@ -122,35 +122,3 @@ def test_steps_on_which_the_ranks_need_not_agree_are_not_held(more, reason):
     assert [f for j in said.values() for f in j.findings] == []
     assert {said[c].skipped_because for c in ("gradient-sync", "reducer-coverage")} == {reason}
     assert said["reducer-coverage"].checked == 0
-
-
-def reducing(*order, values="ab"):
-    """The program's own loop over gradients: one call each."""
-    calls = [
-        ev.Carried(place=p, of="gradient", inside=False, group="world", number=n, offset=0, alike=True)
-        for n, p in enumerate(order)
-    ]
-    return [optimizer(0, 4, wrapper=None, values=values), exchanged(0, *calls), stepped("gh"), transfers(of_models=2)]
-
-
-def test_gradients_of_different_parameters_in_one_call():
-    """What began the same on all ranks, and differs from all else, is the same parameter."""
-    (finding,) = judged(reducing(0, 1), reducing(1, 0))["reducer-coverage"].findings
-    assert (finding.severity, finding.ranks, finding.count) == ("error", (0, 1), 1)
-    assert "2 collectives that reduced those of different ones: a (number 0) on rank 0, b (number 1) on rank 1" in (
-        finding.found
-    )
-
-
-@pytest.mark.parametrize(("ours", "other"), [
-    (reducing(0, 1), reducing(0, 1)),
-    # In the optimizer they are in another order, and so are they in the loop: each call is over one of them.
-    (reducing(0, 1), reducing(1, 0, values="ba")),
-    # Biases that all begin with zeros.
-    (reducing(0, 1, values="aa"), reducing(1, 0, values="aa")),
-    # Stages of a model.
-    (reducing(0, 1), reducing(1, 0, values="xy")),
-])  # fmt: skip
-def test_calls_over_what_may_be_one_parameter(ours, other):
-    """Without values that tell them apart nothing is said."""
-    assert judged(ours, other)["reducer-coverage"].findings == ()

@@ -39,11 +39,12 @@ def findings(world: World) -> Iterator[Finding]:
     Who leaves a step out, as after an overflow, does so on all ranks, or learns
     of it from the others. Zeros that only stand in this rank's part of a sum are
     none when the step is made. A model that moves all the same has learnt by
-    another way.
+    another way; and who steps on some of the gradients of a backward() leaves the others out on purpose.
     """
     made = [one for rank in world for one in _made(rank)]
     for its in by_key((one.step.optimizer, one) for one in made).values():
-        if len({one.rank.rank for one in its}) == len(world.ranks) and _is_never_stepped(its):
+        everywhere = len({one.rank.rank for one in its}) == len(world.ranks)
+        if everywhere and _is_never_stepped(its) and not _is_chosen(its, made):
             yield _finding(its, len(its), *_ALL)
     windows = by_key((one.step.number, one) for one in made)
     lost: dict[str, list[_Made]] = defaultdict(list)
@@ -82,6 +83,18 @@ def _is_never_stepped(its: list[_Made]) -> bool:
             for piece in one.window.places.keys() & values.keys():
                 held[one.rank.rank, piece].add(values[piece].digest)
     return bool(held) and all(len(digests) == 1 for digests in held.values())
+
+
+def _is_chosen(its: list[_Made], every: list[_Made]) -> bool:
+    """Whether another optimizer steps on what the same backward() calls have left."""
+    calls = {call for one in its for call in _calls(one)}
+    return any(call in calls for one in every if one.whole for call in _calls(one))
+
+
+def _calls(made: _Made) -> set[tuple[int, int]]:
+    """The backward() calls that have contributed to what a step is of, by rank."""
+    each = made.window.contributions
+    return {(made.rank.rank, one.backward) for piece in made.window.places.keys() & each.keys() for one in each[piece]}
 
 
 _ALL: tuple[Severity, str, str, str] = (

@@ -133,11 +133,26 @@ ROWS = (
         found="{steps} of the {of} looked at to be made once more, with no backward() between and on {earlier} times "
         "what the step before was made on: {names}",
         causes={
-            "": Words(
-                "step() is called twice in a turn of the loop: scaler.step(optimizer) calls optimizer.step(), too",
+            "elsewhere": Words(
+                "step() is called at two places in a turn of the loop, as where scaler.step(optimizer) calls "
+                "optimizer.step(), too",
                 "Call scaler.step(optimizer), or optimizer.step() without a scaler, once after each backward(); clip "
                 "before it, and after scaler.unscale_(optimizer).",
-            )
+            ),
+            "": None,
+        },
+    ),
+    ShareRow(
+        rule="repeated-step",
+        patterns=("again",),
+        expected="one optimizer step for each gradient that backward() has left",
+        found="{steps} of the {of} looked at to be made once more, with no backward() between and on {earlier} times "
+        "what the step before was made on: {names}",
+        causes={
+            "": Words(
+                "one line calls step() several times after one backward()",
+                "Call it once after each backward(); accept this, if it is meant.",
+            ),
         },
     ),
     ShareRow(

@@ -32,12 +32,17 @@ _FSDP = "torch.distributed.fsdp._fully_shard."
 __all__ = ["call", "issued", "set_joined", "watch"]
 
 
+_waits: list[Any] = []
+"""What stands around Work.wait, by which a function of torch's waits for the call that it has made."""
+
+
 def watch() -> None:
     """Record every collective from now on."""
     operators.watch("c10d", _around_operator, is_of_a_group)
     operators.watch("_c10d_functional", _around_wait_tensor, lambda names: list(names) == ["tensor"])
     operators.watch("symm_mem", _around_another, lambda names: "group_name" in names)
-    around(getattr(torch._C._distributed_c10d, "Work", None), "wait", _around_wait, unless=one_call.is_within)
+    if around(getattr(torch._C._distributed_c10d, "Work", None), "wait", _around_wait, unless=one_call.is_within):
+        _waits.append(Work.wait)
     around(c10d, "batch_isend_irecv", _around_batch)
     around(c10d, "new_group", _around_new_group)
     around(c10d, "init_process_group", _around_init)
@@ -47,6 +52,7 @@ def watch() -> None:
     endings.before_end(call_log.tell)
     endings.before_end(program_reductions.tell)
     main_thread.also(call_log.look)
+    main_thread.also(one_call.let_go_in_time)
 
 
 def _around_operator(original: Callable[..., Any], name: str, names: Sequence[str]) -> Callable[..., Any]:
@@ -104,8 +110,8 @@ def _remember(exchange: Exchange, result: Any, one: Pending) -> bool:
     if exchange.functional or not (exchange.is_of_the_program or exchange.waits):
         one_call.remember_results(exchange.received, one)
         return False
-    seen = getattr(Work, "wait", None)
-    if work is None or seen is None or getattr(type(work), "wait", None) is not seen:  # another's waits are not seen
+    # Where the program, or a backend, has put a wait of its own in the place of ours, that need not come by here.
+    if work is None or (exchange.waits and getattr(type(work), "wait", None) not in _waits):
         return False
     one_call.remember(work, one)
     return exchange.waits

@@ -155,8 +155,8 @@ class Exchange:
 
     def _is_uneven(self) -> bool:
         """Whether it is meant that ranks have tensors of other sizes."""
-        if self.kind == "all_to_all_single":
-            return bool(self._given.get("input_split_sizes"))
+        if self.kind == "all_to_all_single":  # a rank that sends equal parts need not say so where others do not
+            return True
         others = {"all_gather": self.received, "reduce_scatter": self.sent}.get(self.kind, [])
         return len({one.numel() for one in others}) > 1
 

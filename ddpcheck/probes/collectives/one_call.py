@@ -43,6 +43,8 @@ _works: weakref.WeakKeyDictionary[Any, list[Pending]] = weakref.WeakKeyDictionar
 """By what is waited for; a batch of calls has one for all of them."""
 _handed: dict[int, Any] = {}
 """By thread, the last of these: Python has no other hold of it until torch has handed it out."""
+_seen: dict[int, int] = {}
+"""By thread, what lay there at the last look."""
 _results: OrderedDict[int, list[Pending]] = OrderedDict()
 """Of functional collectives, by where the result lies: nothing is held of it, and a view is waited for as well."""
 _issued = 0
@@ -196,6 +198,15 @@ def let_go(everywhere: bool = False) -> None:
         _handed.clear()
     elif _handed:
         _handed.pop(threading.get_ident(), None)
+
+
+def let_go_in_time() -> None:
+    """What was handed out before the last look has arrived: it would be kept alive by us alone."""
+    for thread, work in list(_handed.items()):
+        if _seen.get(thread) == id(work):
+            _handed.pop(thread, None)
+    _seen.clear()
+    _seen.update({thread: id(work) for thread, work in list(_handed.items())})
 
 
 def remember_results(results: Iterable[torch.Tensor], one: Pending) -> None:

@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence import Evaluated, EvaluatedOnData, Tensors
 from ddpcheck.probes.checkpoints import drawn_anew
+from ddpcheck.probes.collectives import one_call
 from ddpcheck.probes.ddp.forward_inputs import heads
 from ddpcheck.probes.ddp.parameter_names import number_of
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
@@ -150,6 +151,7 @@ def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | N
     if writer is None:
         return None
     drawn_anew.used()
+    one_call.let_go()
     try:
         if torch.is_grad_enabled():
             wrapper = wrapper_of(module)

@@ -76,11 +76,18 @@ class Surroundings:
             is_well = True
             return result
         finally:
-            for end in reversed(ends):
-                try:
-                    end(is_well)
-                except Exception as error:
-                    defect(error)
+            self._end(ends, is_well)
+
+    def _end(self, ends: list[Callable[[bool], None]], is_well: bool) -> None:
+        """Call them, the last to begin first: also where the program's own signal handler raises in one of them."""
+        try:
+            if ends:
+                ends.pop()(is_well)
+        except Exception as error:
+            defect(error)
+        finally:
+            if ends:
+                self._end(ends, is_well)
 
 
 class Collectives:

@@ -74,7 +74,7 @@ def test_where_none_is_lost(more):
 def test_a_model_that_is_never_stepped(gone):
     """zero_grad() before step(), on all ranks: nothing has moved from the first step to the last."""
     (found,) = judged(lambda rank, number: True, gone=gone, moves=lambda rank, number: 0)
-    assert (found.severity, found.ranks, found.step, found.cause[:11]) == ("error", (0, 1, 2), 0, "zero_grad()")
+    assert (found.severity, found.ranks, found.step, "zero_grad()" in found.cause) == ("error", (0, 1, 2), 0, True)
 
 
 @pytest.mark.parametrize("more", [

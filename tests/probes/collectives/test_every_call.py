@@ -142,7 +142,7 @@ def test_every_collective_is_written_down_once(told):
         "all_gather_into_tensor float32 x 4",
         "gather float32 x 4 @0",
         "scatter float32 x 4 @0",
-        "all_to_all_single float32 x 4",
+        "all_to_all_single float32",
         "barrier",
         *["monitored_barrier"] * 2,
         *["all_gather_object"] * 2,
