@@ -297,3 +297,26 @@ def test_tensors_of_other_shapes_are_not_mixed():
     draw = np.random.default_rng(4)
     given = dict.fromkeys(("a.w", "bb.w"), lambda rank, name, of, _: mean(rank, name, of, None) + draw.normal(size=8))
     assert not complete(trained(given, elements={"a.w": 64, "bb.w": 32})).deviations
+
+
+def test_one_tensor_alone_is_not_mixed():
+    """What it has of another tensor would be missing there: a sum that fits may be chance."""
+    given = {(number, rank, name): np.random.default_rng([number, rank, len(name)]).normal(size=8)
+             for number in range(4) for rank in range(2) for name in ("a.w", "bb.w")}  # fmt: skip
+    number = iter([n for rank in range(2) for n in range(4) for _ in range(2)])
+
+    def mixed(rank: int, name: str, _: Contributed, __: Vector | None) -> Vector:
+        step = next(number)
+        return (given[step, 0, name] + given[step, 1, "bb.w"]) / 2
+
+    world = trained(dict.fromkeys(("a.w", "bb.w"), mixed), contributed=lambda n, rank, _, name: given[n, rank, name])
+    assert not complete(world).deviations
+
+
+@pytest.mark.parametrize(("elements", "dtype"), [(4, "bfloat16"), (64, "bfloat16"), (4, "float32")])
+def test_many_tensors_of_one_shape_are_not_mixed_by_chance(elements: int, dtype: str):
+    """Gradients that were changed otherwise: of so many ways some fit nearly, where few elements speak."""
+    draw = np.random.default_rng(6)
+    given = {f"{n}.w": lambda rank, name, of, _: np.clip(mean(rank, name, of, None), -0.5, 0.5) + draw.normal(size=8)
+             for n in range(24)}  # fmt: skip
+    assert not complete(trained(given, elements=elements, piece={"dtype": dtype})).deviations

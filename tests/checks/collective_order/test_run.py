@@ -71,6 +71,12 @@ def test_one_call_by_two_functions(mine, yours):
     )
 
 
+def test_a_reduction_without_a_name_is_not_held():
+    """A sum on one rank, and a largest element on the other, would look the same."""
+    unnamed = call(2, 6, "all_reduce", detail=f"float32 x 4{ev.UNNAMED}")
+    assert ask([call(1, 5), unnamed], [call(1, 5), unnamed]).checked == 1
+
+
 def test_objects_meet_objects():
     """Their bytes would be taken for a tensor."""
     objects = call(1, 5, "all_gather_object", kind="all_gather")

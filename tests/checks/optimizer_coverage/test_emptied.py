@@ -12,7 +12,7 @@ from tests.judging.written import step, world
 
 PIECES = [
     ev.Piece(piece=n, model=0, path=name, shape=(4,), sizes=(4,), offset=(0,), layout=None, dtype="float32")
-    for n, name in enumerate("ab")
+    for n, name in enumerate("abc")
 ]
 
 
@@ -22,10 +22,12 @@ def stepped(full, word, pieces):
     return {"pieces": pieces, "places": pieces, "digests": word * len(pieces) * ev.WIDTH, "sketches": sketches}
 
 
-def judged(empty, exchanged=None, given=1.0, ranks=3, rounds=6, gone=False, moves=lambda rank, number: number):
+def judged(empty, exchanged=None, given=1.0, ranks=3, rounds=6, gone=False, moves=lambda rank, number: number,
+           others=False):  # fmt: skip
     """By rank and round, whether the step is made on zeros, and whether anything was exchanged before it.
 
-    ``gone``: on nothing, and not on zeros. ``moves``: what parameters hold after a step.
+    ``gone``: on nothing, and not on zeros. ``moves``: what parameters hold after a step. ``others``: an
+    optimizer of another parameter steps on what the same backward() has left.
     """
     every = []
     for rank in range(ranks):
@@ -34,7 +36,7 @@ def judged(empty, exchanged=None, given=1.0, ranks=3, rounds=6, gone=False, move
             zeros = empty(rank, number)
             calls = (exchanged or (lambda r, n: not empty(r, n)))(rank, number)
             full = np.arange(1.0, NUMBERS + 1) + rank
-            backward = {"backward": number + 1, "site": 7, "how": "backward", "whole": [False] * 2, "versions": [0] * 2}
+            backward = {"backward": number + 1, "site": 7, "how": "backward", "whole": [False] * 3, "versions": [0] * 3}
             entry = {
                 "at_moment": "G",
                 "optimizer": 0,
@@ -43,11 +45,17 @@ def judged(empty, exchanged=None, given=1.0, ranks=3, rounds=6, gone=False, move
                 "since": (number, number),
             }
             records += [
-                (ev.Contributions, {**backward, "pieces": [0, 1], "sketches": packed([full * given] * 2)}),
+                (ev.Contributions, {**backward, "pieces": [0, 1, 2], "sketches": packed([full * given] * 3)}),
                 (ev.Values, {**entry, **stepped(full * (not zeros), b"g", [] if gone and zeros else [0, 1])}),
                 (ev.Values, {**entry, **stepped(full, b"%d" % moves(rank, number), [0, 1]), "at_moment": "U"}),
                 step(9, number=number, collectives=int(calls)),
             ]  # fmt: skip
+            if others:
+                records += [
+                    (ev.Values, {**entry, **stepped(full, b"g", [2]), "optimizer": 1}),
+                    (ev.Values, {**entry, **stepped(full, b"u", [2]), "optimizer": 1, "at_moment": "U"}),
+                    step(10, number=number, optimizer=1),
+                ]
         every.append(records)
     return judge(world(*every)).findings
 
@@ -80,6 +88,7 @@ def test_a_model_that_is_never_stepped(gone):
 @pytest.mark.parametrize("more", [
     {"moves": lambda rank, number: number},  # by something else, or by a decay
     {"moves": lambda rank, number: 0, "given": 0.0},
+    {"moves": lambda rank, number: 0, "others": True},  # they are left out on purpose
     {"moves": lambda rank, number: 0, "rounds": 2},
     {"moves": lambda rank, number: 0, "empty": lambda rank, number: number > 0},
 ])  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
@@ -425,3 +426,18 @@ def test_works_that_outlive_an_nccl_group(monkeypatch, backend, waited, told):
     del work, works[2]  # one that is gone
     every_call._around_destroy(lambda: None)()
     assert [one.number for one in writer.kept if isinstance(one, Outlived)] == told
+
+
+def test_what_was_handed_out_is_let_go(monkeypatch):
+    """At the second look, by whichever thread: until then torch may be on its way to hand it out."""
+    monkeypatch.setattr(one_call, "_handed", {})
+    monkeypatch.setattr(one_call, "_seen", {})
+    work = Work()
+    made = Call(n=1, at=0.0, op="all_reduce", group="world", number=1, detail="", site=SITE)
+    one_call.remember(work, one_call.Pending(made, None))
+    alive = weakref.ref(work)
+    del work
+    one_call.let_go_in_time()
+    assert alive() is not None
+    one_call.let_go_in_time()
+    assert alive() is None
