@@ -152,3 +152,18 @@ def test_a_tensor_is_that_of_its_name_whatever_its_place():
     """Each rank steps another one, of those that all contribute to."""
     given = trained({"a.w": mean, "b.w": mean}, owners={"a.w": 0, "b.w": 1})
     assert {one.over for path in ("a.w", "b.w") for one in answers(given, path)} == {frozenset({0, 1})}
+
+
+@pytest.mark.parametrize(("elements", "dtype"), [(3, "bfloat16"), (4, "bfloat16"), (3, "float16")])
+def test_many_tensors_of_one_shape_are_not_mixed_by_chance(elements: int, dtype: str):
+    """Gradients that are no sum: of so many ways to mix tensors some fit nearly, where few elements speak."""
+    draw = np.random.default_rng(6)
+    signs = draw.choice([-1.0, 1.0], size=(8, elements))
+
+    def few() -> Vector:
+        return np.asarray(signs @ draw.normal(size=elements))
+
+    noise = {f"{n}.w": lambda rank, name, of, _: mean(rank, name, of, None) + few() for n in range(24)}
+    given = trained(noise, elements=elements, piece={"dtype": dtype}, steps=6, contributed=lambda *_: few())
+    windows = [one for its in reductions.of(given) for one in its.windows]
+    assert not any(answer.crossed for one in windows for answer in one.answers)
