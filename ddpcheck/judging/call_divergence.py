@@ -136,7 +136,7 @@ def keys(calls: Mapping[int, ev.Call]) -> dict[int, Key]:
     """What calls that meet have to have in common, by rank.
 
     Objects have to meet objects; tensors may come by whichever function, and by
-    one that was not told the reduction's name.
+    one that was not given the reduction by its name.
     """
     shown = any(call.detail.endswith(UNNAMED) for call in calls.values())
     return {

@@ -107,7 +107,7 @@ _SOME: tuple[Severity, str, str, str] = (
     "warning",
     "and nothing was exchanged since; in the same round other ranks stepped on theirs",
     "the gradients are taken from a buffer that only an exchange fills, and there was none",
-    "Step on the rank's own gradient where there is nobody to average with, or leave the step out.",
+    "Step on the rank's own gradient where there is no other rank to average with, or leave the step out.",
 )
 
 

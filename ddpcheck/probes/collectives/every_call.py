@@ -73,7 +73,10 @@ def _around_operator(original: Callable[..., Any], name: str, names: Sequence[st
             ends = _tell(exchange, this.made) if this.made is not None else []
             result = original(keys, *args, **kwargs)
             if this.made is not None:
-                this.goes_on = _remember(exchange, result, Pending(this.made, this.mark, ends))
+                work = _work_of(result)
+                this.goes_on = _remember(exchange, work, Pending(this.made, this.mark, ends))
+                for is_over in ends if exchange.waits and work is None else ():  # a device does it in its turn
+                    is_over()
             return result
 
     return operator
@@ -90,7 +93,7 @@ def _around_another(original: Callable[..., Any], name: str, names: Sequence[str
 
 
 def _tell(exchange: Exchange, made: Call) -> list[Callable[[], None]]:
-    """Tell those who want to know of a call that begins; what is to be called when it is over."""
+    """Let those who follow calls know of one that begins; what is to be called when it is over."""
     ends: list[Callable[[], None]] = []
     if exchange.functional:
         program_reductions.note_unseen()
@@ -103,10 +106,14 @@ def _tell(exchange: Exchange, made: Call) -> list[Callable[[], None]]:
     return ends
 
 
-def _remember(exchange: Exchange, result: Any, one: Pending) -> bool:
-    """Remember what a call is waited for by; whether somebody waits for it, so that it is not over yet."""
+def _work_of(result: Any) -> Any:
+    """What an operator gives to wait for; None where there is nothing more to wait for on the host."""
     boxed = result[-1] if isinstance(result, tuple) and result else result
-    work = Work.unbox(boxed) if isinstance(boxed, torch.ScriptObject) else None
+    return Work.unbox(boxed) if isinstance(boxed, torch.ScriptObject) else None
+
+
+def _remember(exchange: Exchange, work: Any, one: Pending) -> bool:
+    """Remember what a call is waited for by; whether the function that was called waits for it, and is not over yet."""
     if exchange.functional or not (exchange.is_of_the_program or exchange.waits):
         one_call.remember_results(exchange.received, one)
         return False

@@ -30,7 +30,7 @@ MOST_RESULTS = 64
 
 
 class Pending:
-    """A call that somebody may still wait for: the program, or the function of torch's that it has called."""
+    """A call that may still be waited for: by the program, or by the function of torch's that it has called."""
 
     __slots__ = ("ends", "made", "mark")
 
@@ -41,9 +41,9 @@ class Pending:
 
 _works: weakref.WeakKeyDictionary[Any, list[Pending]] = weakref.WeakKeyDictionary()
 """By what is waited for; a batch of calls has one for all of them."""
-_handed: dict[int, Any] = {}
+_latest: dict[int, Any] = {}
 """By thread, the last of these: Python has no other hold of it until torch has handed it out."""
-_seen: dict[int, int] = {}
+_looked_at: dict[int, int] = {}
 """By thread, what lay there at the last look."""
 _results: OrderedDict[int, list[Pending]] = OrderedDict()
 """Of functional collectives, by where the result lies: nothing is held of it, and a view is waited for as well."""
@@ -189,24 +189,24 @@ def remember(work: Any, one: Pending) -> None:
         here.batch.append(one)
     with contextlib.suppress(TypeError):  # a backend with a kind of its own
         _works[work] = [one]
-        _handed[threading.get_ident()] = work
+        _latest[threading.get_ident()] = work
 
 
 def let_go(everywhere: bool = False) -> None:
     """What was handed out last is the program's alone."""
     if everywhere:
-        _handed.clear()
-    elif _handed:
-        _handed.pop(threading.get_ident(), None)
+        _latest.clear()
+    elif _latest:
+        _latest.pop(threading.get_ident(), None)
 
 
 def let_go_in_time() -> None:
     """What was handed out before the last look has arrived: it would be kept alive by us alone."""
-    for thread, work in list(_handed.items()):
-        if _seen.get(thread) == id(work):
-            _handed.pop(thread, None)
-    _seen.clear()
-    _seen.update({thread: id(work) for thread, work in list(_handed.items())})
+    for thread, work in list(_latest.items()):
+        if _looked_at.get(thread) == id(work):
+            _latest.pop(thread, None)
+    _looked_at.clear()
+    _looked_at.update({thread: id(work) for thread, work in list(_latest.items())})
 
 
 def remember_results(results: Iterable[torch.Tensor], one: Pending) -> None:

@@ -9,6 +9,7 @@ import weakref
 from pathlib import Path
 
 import pytest
+import torch
 
 from ddpcheck.evidence import Call, Outlived, frame
 from ddpcheck.judging.evidence_folder import Folder
@@ -406,7 +407,10 @@ def test_a_process_that_was_forked_counts_anew(tmp_path):
 
 
 class Work:
-    """What an asynchronous call gives to wait for."""
+    """What a call gives to wait for."""
+
+    def wait(self):
+        """Come back when it is over."""
 
 
 @pytest.mark.parametrize(("backend", "waited", "told"), [("nccl", 0, [2]), ("nccl", 2, []), ("gloo", 0, [])])
@@ -428,10 +432,10 @@ def test_works_that_outlive_an_nccl_group(monkeypatch, backend, waited, told):
     assert [one.number for one in writer.kept if isinstance(one, Outlived)] == told
 
 
-def test_what_was_handed_out_is_let_go(monkeypatch):
+def test_what_was_latest_out_is_let_go(monkeypatch):
     """At the second look, by whichever thread: until then torch may be on its way to hand it out."""
-    monkeypatch.setattr(one_call, "_handed", {})
-    monkeypatch.setattr(one_call, "_seen", {})
+    monkeypatch.setattr(one_call, "_latest", {})
+    monkeypatch.setattr(one_call, "_looked_at", {})
     work = Work()
     made = Call(n=1, at=0.0, op="all_reduce", group="world", number=1, detail="", site=SITE)
     one_call.remember(work, one_call.Pending(made, None))
@@ -441,3 +445,23 @@ def test_what_was_handed_out_is_let_go(monkeypatch):
     assert alive() is not None
     one_call.let_go_in_time()
     assert alive() is None
+
+
+def test_what_nothing_waits_for_is_over_when_it_returns(evidence, monkeypatch):
+    """As under NCCL, which gives a function that waits nothing to wait for; else it is over when that has waited."""
+    exchange, over = Exchange("all_reduce", {"tensors": [torch.ones(1)]}), []
+    exchange.waits = True
+    monkeypatch.setattr(Exchange, "of", classmethod(lambda *_: exchange))
+    monkeypatch.setattr(every_call, "group_key", lambda _: "world")
+    monkeypatch.setattr(every_call, "_tell", lambda *_: [lambda: over.append(1)])
+    operator = every_call._around_operator(lambda *_: None, "allreduce_", [])
+    operator(None)
+    assert over == [1]
+    work = Work()
+    monkeypatch.setattr(every_call, "_work_of", lambda _: work)
+    monkeypatch.setattr(every_call, "_waits", [Work.wait])
+    operator(None)
+    assert over == [1]
+    with one_call.wait(one_call.of_work(work)):
+        assert main_thread._pending is not None
+    assert (over, main_thread._pending) == ([1, 1], None)
