@@ -44,7 +44,7 @@ MOST_PARTS = 64
 MOST_WAYS = 4096
 """Ways to take one contribution of each rank, to any tensor of one shape, that are tried."""
 SPARE = 3
-"""Numbers beside those that one of so many ways would fit by chance."""
+"""How many more numbers a sketch must have than the best of so many ways would fit by chance."""
 
 BECAME = ("prepared", "zeroed", "lost", "overwritten", "clipped", "rescaled")
 """What may become of gradients between two backward() calls, the more telling first."""
@@ -598,10 +598,7 @@ class _Solver:
                 if off[best] < self.limit[n] and factors[best] > 0:
                     pairs = zip(sorted(ranks), ways[best], strict=True)
                     crossed = tuple((rank, at) for rank, at in pairs if at != self.places[n])
-                    answer = Answer(
-                        ranks, frozenset(), crossed=tuple(one for one in crossed if one[1] != self.places[n])
-                    )
-                    self._tell(n, answer, float(factors[best]))
+                    self._tell(n, Answer(ranks, frozenset(), crossed=crossed), float(factors[best]))
 
     def _with_shares(self, columns: Sequence[Sequence[tuple[int, int]]]) -> None:
         """A number for each of these sets of contributions: of a rank, by its backward()."""

@@ -35,7 +35,7 @@ ENOUGH = 3
 OF_STEPPERS = ("again", "crossed")
 """Patterns that are each stepper's own: they say nothing of who has a share."""
 OFTEN = 3
-"""Of as many windows at least one is stepped on again, where that is the way in which a program steps."""
+"""A repeated step is the program's way of stepping if at least one window of so many has one."""
 NEARLY = 0.02
 """How far apart shares are, over the largest, that count alike."""
 
@@ -59,8 +59,8 @@ class Deviation(NamedTuple):
     """What the first of the gradients is made of."""
     line: CallSite | None
     cause: str = ""
-    """``alone`` where each rank steps on its own; ``elsewhere`` where what is stepped on once more is so at another
-    line; of backward() calls, what became of the gradients between them."""
+    """``alone`` where each rank steps on its own; ``elsewhere`` where the second step on one gradient is at another line
+    than the first; of backward() calls, what became of the gradients between them."""
 
     @property
     def names(self) -> list[str]:
@@ -93,7 +93,7 @@ def completeness(mixing: Mixing) -> Completeness:
     found: dict[tuple[object, ...], Deviation] = {}
     for place, seen in _by_tensor(family).items():
         for deviation in (*_of_ranks(mixing, place, seen, windows), *_of_backwards(family, place, seen, several)):
-            # Who holds copies of what makes no difference to a step once more, or to tensors that are mixed.
+            # Repeated steps, and tensors that are mixed, are reported together for all sets of holders.
             sets = [] if deviation.pattern in OF_STEPPERS else deviation.holders
             key = (deviation.pattern, deviation.ground, deviation.cause, tuple(map(tuple, map(sorted, sets))))
             if key in found:
@@ -317,7 +317,7 @@ def _are_copies(family: Family, place: int, answer: Answer) -> bool:
 
 
 def _are_mixed(sums: Sums, answer: Answer) -> bool:
-    """Whether the tensors that a gradient has parts of lack these themselves: one alone may fit by chance."""
+    """Whether the other tensors have gradients of another tensor, too: one that is mixed alone may fit by chance."""
     crossed = {place for (_, place), made in sums.by.items() if sums.answers[made.answer].crossed}
     return all(other in crossed for _, other in answer.crossed)
 

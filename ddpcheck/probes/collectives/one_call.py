@@ -193,7 +193,7 @@ def remember(work: Any, one: Pending) -> None:
 
 
 def let_go(everywhere: bool = False) -> None:
-    """What was handed out last is the program's alone."""
+    """Keep the last Work of this thread alive no longer; with ``everywhere``, those of all threads."""
     if everywhere:
         _latest.clear()
     elif _latest:
@@ -201,7 +201,7 @@ def let_go(everywhere: bool = False) -> None:
 
 
 def let_go_in_time() -> None:
-    """What was handed out before the last look has arrived: it would be kept alive by us alone."""
+    """Let go of each Work that was there at the look before: torch has given it to its caller by now."""
     for thread, work in list(_latest.items()):
         if _looked_at.get(thread) == id(work):
             _latest.pop(thread, None)
@@ -257,7 +257,7 @@ def of_result(tensor: Any) -> list[Pending]:
 class wait:
     """Waiting for the end of calls, as a context; of those that are not known, nothing.
 
-    Where the program has called a function that waits by itself, that is no wait of its own.
+    The wait within a synchronous function belongs to that call, and gets no record of its own.
     """
 
     __slots__ = ("_book", "_recorded")

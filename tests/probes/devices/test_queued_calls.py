@@ -238,7 +238,7 @@ def _asynchronous(op: str) -> one_call.Pending:
 
 
 def test_the_result_of_a_functional_collective_is_what_is_waited_for(writer: recorder.Recorder, cuda: FakeCuda) -> None:
-    """By it, or a view of it, of which nothing is held; what nobody reads is forgotten in time."""
+    """The result, or a view of it, names the call; neither is kept alive, and old results are forgotten."""
     result = torch.zeros(1)
     first = _asynchronous("all_reduce")
     before = sys.getrefcount(result)
