@@ -59,8 +59,8 @@ class Deviation(NamedTuple):
     """What the first of the gradients is made of."""
     line: CallSite | None
     cause: str = ""
-    """``alone`` where each rank steps on its own; ``elsewhere`` where the second step on one gradient is at another line
-    than the first; of backward() calls, what became of the gradients between them."""
+    """``alone`` where each rank steps on its own; ``elsewhere`` where the second step on one gradient is at another
+    line than the first; of backward() calls, what became of the gradients between them."""
 
     @property
     def names(self) -> list[str]:
