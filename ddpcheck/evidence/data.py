@@ -47,8 +47,6 @@ class Loader(Record, frozen=True, kw_only=True):
     """The class of a batch sampler of the user's own."""
     order: list[int] = msgspec.field(default_factory=list)
     """Where a class of the user's deals out the samples or batches: its __iter__, and its methods that this calls."""
-    collated: bool = False
-    """The program's own function makes a batch of the samples, or its dataset does, and may change what they hold."""
 
 
 class Pass(Record, frozen=True, kw_only=True):
@@ -81,13 +79,46 @@ class Batch(Record, frozen=True, kw_only=True):
     indices: bytes
     """int64 each; empty where the places are no indices."""
     prints: bytes
-    """A fingerprint of each sample, eight bytes each."""
+    """A fingerprint of each sample as the dataset gave it, eight bytes each; empty where another process fetched it."""
     labels: bytes
     """A fingerprint of each sample's last part; empty where a sample has one part."""
     backwards: int = 0
     """backward() calls since the first batch of the pass."""
     samples: int = 0
     """How many there are; fewer are told of, the same ones on all ranks, where evidence or time was short."""
+
+
+class Fetched(Record, frozen=True, kw_only=True):
+    """What a worker process was given by the dataset for a batch."""
+
+    share: ClassVar[float] = 0.25
+    passing: ClassVar[bool] = True
+
+    loader: int | None
+    """None in a process that was started afresh, and knows its base seed only."""
+    pass_: int
+    worker: int
+    base_seed: int
+    number: int
+    """The fetches of this worker in this pass before."""
+    samples: int
+    indices: bytes
+    prints: bytes
+    labels: bytes
+
+
+class DatasetValues(Record, frozen=True, kw_only=True):
+    """What a dataset holds, of plain values that its samples are made from, when a pass begins."""
+
+    share: ClassVar[float] = 0.02
+
+    loader: int | None
+    pass_: int
+    worker: int | None
+    """None for the dataset of the program, of which each worker has a copy."""
+    base_seed: int | None
+    values: dict[str, bytes]
+    """A digest by name; a dataset within it has its name before that of a value."""
 
 
 class PassEnded(Record, frozen=True, kw_only=True):
@@ -105,11 +136,11 @@ class PassEnded(Record, frozen=True, kw_only=True):
 
 
 class Inputs(Record, frozen=True, kw_only=True):
-    """What went into a wrapper's forward in training."""
+    """What went into the forward of a wrapper, or of a model in none, in training."""
 
     passing: ClassVar[bool] = True
 
-    wrapper: int
+    wrapper: int | None
     number: int
     digest: bytes
     """Empty where the tensors could not be looked at."""
@@ -125,6 +156,8 @@ class Inputs(Record, frozen=True, kw_only=True):
     """The shapes of the tensors in that batch."""
     samples: int = 0
     """How many samples that batch had."""
+    model: int | None = None
+    """The number of a model in no wrapper."""
 
 
 class Stream(Record, frozen=True, kw_only=True):

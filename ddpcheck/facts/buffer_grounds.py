@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.facts.holdings import Ground
+from ddpcheck.facts.readers import are_peers, models_of, readers
 from ddpcheck.judging import first_forwards, mesh_names, step_alignment
-from ddpcheck.judging.data_ranks import are_peers, models_of, readers
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.replicated_parameters import grounds
 from ddpcheck.judging.step_alignment import Aligned

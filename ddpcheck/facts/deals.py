@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ddpcheck import evidence as ev
+from ddpcheck.facts.datasets import identity_of
+from ddpcheck.facts.passes import Line, loops
 from ddpcheck.judging.indirect_exchanges import by_files
-from ddpcheck.judging.loader_passes import Line, loops
 from ddpcheck.judging.once_per_world import once_per_world
-from ddpcheck.judging.same_dataset import identity_of
 from ddpcheck.judging.world import Rank, World
 
 

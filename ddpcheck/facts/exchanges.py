@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable
 
 from ddpcheck import evidence as ev
+from ddpcheck.facts.passes import AVERAGING
 from ddpcheck.judging import happens_before
-from ddpcheck.judging.loader_passes import AVERAGING
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.tensor_kinds import elements_in
 from ddpcheck.judging.world import World

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from ddpcheck import evidence as ev
 from ddpcheck.facts import moments, settings, tensors
 from ddpcheck.facts.holdings import Ground, Holding, Look
+from ddpcheck.facts.readers import models_of
 from ddpcheck.judging import first_forwards, step_alignment
-from ddpcheck.judging.data_ranks import models_of
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Rank, World

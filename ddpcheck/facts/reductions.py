@@ -22,9 +22,9 @@ from ddpcheck.evidence.sketches import NUMBERS
 from ddpcheck.facts import copies, deals, exchanges, least_squares, logical_tensors, moments, sketches
 from ddpcheck.facts.copies import Holders
 from ddpcheck.facts.logical_tensors import Tensor
+from ddpcheck.facts.passes import Line
 from ddpcheck.facts.sketches import Numbers
 from ddpcheck.judging import happens_before, step_alignment
-from ddpcheck.judging.loader_passes import Line
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from ddpcheck import evidence as ev
 from ddpcheck.facts import stages, tensors
 from ddpcheck.facts.holdings import Ground, Holding, Look, Values, at
+from ddpcheck.facts.readers import models_of
 from ddpcheck.facts.tensors import Copies
 from ddpcheck.facts.windows import Window, groups_of, windows
 from ddpcheck.judging import step_alignment
-from ddpcheck.judging.data_ranks import models_of
 from ddpcheck.judging.first_forwards import numbered
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.step_alignment import Aligned

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.facts.holdings import Ground, Holding, Look
+from ddpcheck.facts.passes import AVERAGING
 from ddpcheck.facts.windows import Window, windows, with_finite_gradients
 from ddpcheck.judging import optimizer_pairing, step_alignment
 from ddpcheck.judging.handed_out import handed_out
-from ddpcheck.judging.loader_passes import AVERAGING
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.optimizer_pairing import Built
 from ddpcheck.judging.replicated_parameters import grounds

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
+from ddpcheck.facts.passes import Pass
 from ddpcheck.judging.call_divergence import Calls, keys, partings, sequences
 from ddpcheck.judging.happens_before import members
-from ddpcheck.judging.loader_passes import Pass
 from ddpcheck.judging.world import World
 
 FIRST = 8

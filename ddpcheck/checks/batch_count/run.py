@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks.batch_count import causes
 from ddpcheck.checks.batch_count.agreed_end import came_through, in_step, was_stopped
+from ddpcheck.facts.passes import Line, Pass, data_groups, loops, no_loader, shared_passes
 from ddpcheck.judging import uneven_batches
-from ddpcheck.judging.loader_passes import Line, Pass, data_groups, loops, no_loader, shared_passes
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.judging.world_ending import stop
 from ddpcheck.vocabulary.model import Finding

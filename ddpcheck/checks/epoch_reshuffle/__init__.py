@@ -10,6 +10,7 @@ CHECK = Check(
     unit="reshuffle",
     rules=(
         Rule("same-order-each-epoch", "a sampler that shuffles gives the same order in several epochs"),
+        Rule("outdated-dataset-in-workers", "worker processes read a dataset as it was before the program changed it"),
         Rule(
             "unshuffled-training-data",
             "training data come in the same order in every epoch, with shuffle=False",

@@ -13,8 +13,8 @@ from ddpcheck.checks.reducer_coverage import (
 from ddpcheck.checks.reducer_coverage.shares import ROWS
 from ddpcheck.checks.share_rows import read_shares
 from ddpcheck.facts import mixing
+from ddpcheck.facts.passes import AVERAGING
 from ddpcheck.judging import step_alignment
-from ddpcheck.judging.loader_passes import AVERAGING
 from ddpcheck.judging.replicated_parameters import grounds, why_none
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World

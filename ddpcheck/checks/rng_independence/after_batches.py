@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks.rng_independence import forward_streams, states
 from ddpcheck.checks.rng_independence.states import Drawn
+from ddpcheck.facts.readers import readers
 from ddpcheck.judging import mesh_names
-from ddpcheck.judging.data_ranks import readers
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import ranks_text

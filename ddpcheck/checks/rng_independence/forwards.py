@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ddpcheck.checks.rng_independence import forward_streams
 from ddpcheck.checks.rng_independence.forward_streams import Which, Whose
 from ddpcheck.checks.rng_independence.states import Drawn, Hits, drawn, equal
+from ddpcheck.facts.readers import readers
 from ddpcheck.judging import mesh_names
-from ddpcheck.judging.data_ranks import readers
 from ddpcheck.judging.first_forwards import numbered
 from ddpcheck.judging.world import Rank, World
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks.rng_independence import after_batches, forwards, recomputed, states
 from ddpcheck.checks.rng_independence.states import APART, Drawn, Hits
-from ddpcheck.judging.data_ranks import readers
-from ddpcheck.judging.loader_passes import Line, Pass, data_groups, loops
+from ddpcheck.facts.passes import Line, Pass, data_groups, loops
+from ddpcheck.facts.readers import readers
 from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import CallSite, Finding

@@ -23,6 +23,7 @@ CHECK = Check(
         Rule("sequence-tensor-not-sharded", "a mask or the positions of a sequence are not sharded with its tokens"),
         Rule("gathered-in-wrong-order", "parts of a sequence are joined in rank order, not in sequence order"),
         Rule("samples-read-again", "a resumed pass reads samples that the ranks had read before the save"),
+        Rule("same-samples-twice", "two passes over one dataset give a rank the same samples in the same order"),
         Rule("same-inputs-on-ranks", "all ranks give their models the same inputs"),
         Rule("no-samples-read", "the loaders yield no sample on any rank"),
         Rule("different-dataset-sizes", "ranks have datasets of different sizes"),

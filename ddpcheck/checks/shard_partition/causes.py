@@ -8,9 +8,9 @@ from typing import NamedTuple
 from ddpcheck import evidence as ev
 from ddpcheck.checks.shard_partition import sampler_causes
 from ddpcheck.evidence.epochs import SamplerFacts
+from ddpcheck.facts.datasets import Identity
+from ddpcheck.facts.passes import Line, Pass
 from ddpcheck.judging import program_text
-from ddpcheck.judging.loader_passes import Line, Pass
-from ddpcheck.judging.same_dataset import Identity
 from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import CallSite

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from ddpcheck import evidence as ev
 from ddpcheck.checks.shard_partition.causes import Loaders
-from ddpcheck.judging.data_ranks import readers
-from ddpcheck.judging.loader_passes import Line, Pass
-from ddpcheck.judging.same_dataset import by_index, identity_of
-from ddpcheck.judging.world import World
+from ddpcheck.facts.datasets import by_index, identity_of
+from ddpcheck.facts.passes import Line
 
 NEARLY_ALL = 0.9
 
@@ -24,15 +21,11 @@ def share_out(loaders: Loaders) -> bool:
     return len(shares) == len(loaders) > 1
 
 
-def why_ungrounded(world: World, line: Line, groups: Sequence[Sequence[int]], wrapped: bool) -> str:
+def why_ungrounded(line: Line, groups: Sequence[Sequence[int]]) -> str:
     """Why it is not known that just these ranks have to read other samples than each other; empty where it is.
 
     Ranks of several groups, or of none, may hold one model among them, and then read the same.
     """
-    if not wrapped:
-        groups = [[rank.rank for rank in one.ranks] for one in readers(world)]
-        if not any(len(line.passes.keys() & set(group)) > 1 for group in groups):
-            return NO_COPIES
     parts = [[rank for rank in group if rank in line.passes] for group in groups]
     parts += [[rank] for rank in line.passes if not any(rank in group for group in groups)]
     first, *others = [part for part in parts if part]
@@ -48,18 +41,3 @@ def _read_the_same(line: Line, ranks: Sequence[int], others: Sequence[int]) -> b
         for group in (ranks, others)
     ]
     return len(each[0] & each[1]) >= NEARLY_ALL * max(map(len, each))
-
-
-def dealt_beyond(world: World, line: Line, there: Mapping[int, Sequence[Pass]], ranks: Sequence[int]) -> bool:
-    """Whether samplers deal out to more ranks than a mesh joins: that the model is not joined is another check's.
-
-    Not so where every rank of the program has a sampler of this line, and some shares are nobody's.
-    """
-    if any(rank.of(ev.Wrapped) for rank in world):
-        return False
-    shares = {passes[0].loader.rank for passes in line.passes.values() if passes[0].loader is not None}
-    loaders = [passes[0].loader for passes in there.values()]
-    replicas = max((one.replicas or 0 for one in loaders if one is not None), default=0)
-    if len(line.passes) == world.world_size and not shares >= set(range(replicas)):
-        return False
-    return all(one is not None and one.distributed and (one.replicas or 0) > len(ranks) for one in loaders)

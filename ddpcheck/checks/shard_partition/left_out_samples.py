@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.shard_partition.causes import UNAWARE, loop_lines, place, sampler_cause, subject
-from ddpcheck.judging.loader_passes import Line, Pass
-from ddpcheck.judging.same_dataset import Identity
+from ddpcheck.facts.datasets import Identity
+from ddpcheck.facts.passes import Line, Pass
 from ddpcheck.vocabulary.model import Finding, Struct
 from ddpcheck.vocabulary.wording import count
 

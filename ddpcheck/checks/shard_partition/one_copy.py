@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddpcheck.facts.passes import Line, Pass, data_groups
 from ddpcheck.judging import mesh_names
-from ddpcheck.judging.loader_passes import Line, Pass, data_groups
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import ranks_text

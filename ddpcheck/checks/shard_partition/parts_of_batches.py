@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.facts import moments, sketches
+from ddpcheck.facts.datasets import Identity, by_index
+from ddpcheck.facts.passes import Pass
 from ddpcheck.facts.sketches import Numbers
-from ddpcheck.judging.loader_passes import Pass
-from ddpcheck.judging.same_dataset import Identity, by_index
 from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Rank
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.loader_passes import Pass
+from ddpcheck.facts.passes import Pass
 from ddpcheck.judging.step_alignment import members
 from ddpcheck.judging.world import World
 

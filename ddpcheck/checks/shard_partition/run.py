@@ -8,15 +8,20 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.shard_partition import causes, left_out_samples, one_copy, resumed, sequences
-from ddpcheck.checks.shard_partition.data_grounds import NO_COPIES, dealt_beyond, share_out, why_ungrounded
+from ddpcheck.checks.sample_rows import read_samples
+from ddpcheck.checks.shard_partition import causes, left_out_samples, one_copy, sequences
+from ddpcheck.checks.shard_partition.data_grounds import NO_COPIES, share_out, why_ungrounded
 from ddpcheck.checks.shard_partition.parts_of_batches import sharers
 from ddpcheck.checks.shard_partition.readers import ONE_READER, beside_the_first
-from ddpcheck.checks.shard_partition.unintended_data import same_inputs, sampler_lost
-from ddpcheck.judging.loader_passes import Line, Pass, Sample, data_groups, every_pass, loops, no_loader, shared_passes
-from ddpcheck.judging.same_dataset import Identity, by_index, identity_of
+from ddpcheck.checks.shard_partition.rows import ROWS
+from ddpcheck.checks.shard_partition.unintended_data import sampler_lost
+from ddpcheck.facts import model_inputs, positions
+from ddpcheck.facts.datasets import Identity, by_index, identity_of
+from ddpcheck.facts.passes import Line, Pass, Sample, beside, data_groups, every_pass, loops, no_loader, shared_passes
+from ddpcheck.facts.readers import readers
 from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Judged, World
+from ddpcheck.relations import once
 from ddpcheck.vocabulary.model import Finding, Struct
 from ddpcheck.vocabulary.wording import ranks_text
 
@@ -33,6 +38,8 @@ UNRECOGNISED = "it was not seen which ranks read the same: samples may look diff
 REPLACED = "samples of one rank look alike or come several times, and it was not seen which ranks read the same"
 OWN_OR_PARTS = "ranks had different content at the same index, and it was not seen whether it is parts of one sample"
 UNSEEN_PARTS = "ranks read the same samples, and it was not seen on their devices which parts of them they used"
+FEW = "ranks gave their models the same inputs in some of the forwards compared, and it was not seen whether on purpose"
+INPUTS = "no DataLoader was seen, and different inputs of the ranks' models do not show how samples are shared out"
 """Why nothing was checked."""
 
 Draw = dict[int, list[Hashable]]
@@ -60,6 +67,8 @@ class Overlap(Struct, frozen=True, kw_only=True):
 def judge(world: World) -> Judged:
     """Compare the passes of the ranks that train replicas of one model, loop by loop."""
     groups, wrapped = data_groups(world)
+    if not wrapped:
+        groups = [[rank.rank for rank in one.ranks] for one in readers(world)]
     training = [line for line in loops(world) if line.training]
     communicate = any(rank.of(ev.Call) for rank in world)
     checked = 0
@@ -70,7 +79,7 @@ def judge(world: World) -> Judged:
             if wrapped and communicate and line.alone:
                 continue
             times, found, because = _judge_line(world, line, group, wrapped)
-            ungrounded = "" if found or not times else why_ungrounded(world, line, groups, wrapped)
+            ungrounded = "" if found or not times else why_ungrounded(line, groups)
             checked += 0 if ungrounded else times
             findings += found
             reasons += [because, ungrounded]
@@ -78,12 +87,14 @@ def judge(world: World) -> Judged:
     findings += [finding for finding in sampler_lost(every_pass(world)) if told.isdisjoint(finding.links)]
     findings += one_copy.judge(world, training)
     findings += sequences.judge(world)
-    findings += resumed.judge(world, training)
+    deviations = [*once.positions(positions.of(world)), *once.repetitions(beside(world))]
+    deviations += once.empties(training, world.world_size)
+    given = model_inputs.of(world)
+    deviations += once.shared(given) if not findings else []
+    findings += read_samples(deviations, ROWS)
     if not training:
-        found, because = same_inputs(world, groups)
-        findings += found
-        reasons.append(because)
-    if checked and not findings and (because := resumed.unknown(world, training)):
+        reasons.append(FEW if any(one.equal for one in given) else INPUTS if given else "")
+    if checked and not findings and (because := positions.unknown(world)):
         checked, reasons = 0, [because]
     reasons += [NO_COPIES if training and not groups else "", no_loader(world)]
     because = next(filter(None, reasons), "no two ranks were seen to train with one loader")
@@ -125,12 +136,9 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
         elif found:
             because = because or found
             continue
-        elif (
-            world.complete
-            and len(shared) + len(apart | beside) == len(ranks)
-            and not dealt_beyond(world, line, there, ranks)
-        ):
-            gap = gap or left_out_samples.left_out(line, shared)
+        elif world.complete and len(shared) + len(apart | beside) == len(ranks):
+            everyones = {rank: ones[number] for rank, ones in line.passes.items() if number < len(ones)}
+            gap = gap or left_out_samples.left_out(line, everyones)
             epoch = left_out_samples.own_epoch(shared)
             epochs |= {number: epoch} if epoch is not None else {}
         compared.add(number)

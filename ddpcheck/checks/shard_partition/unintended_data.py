@@ -1,21 +1,15 @@
-"""Training data that are not what was meant: a sampler that has lost its place, inputs that all ranks share."""
+"""Training data that are not what was meant: a sampler that another one has taken the place of."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.loader_passes import Pass
-from ddpcheck.judging.world import World
+from ddpcheck.facts.passes import Pass
 from ddpcheck.vocabulary.model import Finding
 
 _WITHOUT_MEANING = ("RandomSampler", "SequentialSampler", "DistributedSampler", "")
 """Samplers whose order nobody has thought about."""
-ENOUGH = 3
-"""Forwards that were looked at."""
-FEW = "ranks gave their models the same inputs in some of the forwards compared, and it was not seen whether on purpose"
-INPUTS = "no DataLoader was seen, and different inputs of the ranks' models do not show how samples are shared out"
-"""Why nothing was checked."""
 
 
 def sampler_lost(every: Sequence[Sequence[Pass]]) -> list[Finding]:
@@ -55,42 +49,3 @@ def _lost(every: Sequence[Sequence[Pass]], one: Pass, loader: ev.Loader, other: 
         proof=rank.proof(other.site, one.begun.site),
         links=(f"loader {loader.loader}",),
     )
-
-
-def same_inputs(world: World, groups: Sequence[Sequence[int]]) -> tuple[list[Finding], str]:
-    """Training without a DataLoader in which every rank's model is given the same, step after step.
-
-    And why nothing was said of inputs that were compared: whether the samples in
-    them are shared out is not known where they differ, either.
-    """
-    findings = []
-    because = ""
-    for group in groups:
-        given = [
-            {(one.wrapper, one.number): one for one in rank.of(ev.Inputs) if one.digest}
-            for rank in world
-            if rank.rank in group
-        ]
-        if len(given) < 2:
-            continue
-        common = sorted(set(given[0]).intersection(*given[1:]))
-        equal = [key for key in common if len({by_place[key].digest for by_place in given}) == 1]
-        told = len(common) >= ENOUGH and len(equal) >= 0.9 * len(common)
-        because = because or (FEW if equal else INPUTS if common else "")
-        if told:
-            rank = next(rank for rank in world if rank.rank in group)
-            wrapper, _ = equal[0]
-            finding = Finding(
-                rule="same-inputs-on-ranks",
-                severity="warning",
-                ranks=tuple(group),
-                subject=f"the inputs of wrapper {wrapper}",
-                expected="other samples on every rank",
-                found="the same inputs on all ranks in nearly all forwards compared",
-                cause="every rank reads or draws the same batch, so that more ranks train on no more data",
-                advice="Let each rank take its own part of the data, or draw with a seed that depends on the rank.",
-                where=rank.where(given[0][equal[0]].site),
-                links=(f"wrapper {wrapper}",),
-            )
-            findings.append(finding)
-    return findings, because

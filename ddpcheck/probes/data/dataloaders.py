@@ -7,18 +7,11 @@ import weakref
 from typing import Any
 
 import torch
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    dataloader,
-    default_collate,
-)
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler, dataloader
 from torch.utils.data.distributed import DistributedSampler
 
 from ddpcheck.evidence import NO_SITE, Loader, Pass
+from ddpcheck.probes.data import dataset_values
 from ddpcheck.probes.data.dataset_length import length
 from ddpcheck.probes.data.loader_pass import Passing, Tally, is_kept, is_told
 from ddpcheck.probes.data.one_epoch import deciding_sampler
@@ -161,7 +154,6 @@ def _facts(writer: recorder.Recorder, loader: DataLoader[Any], known: _Known, si
         repeats=held(sampler, "replacement", False) is True
         or any((whole_number(held(sampler, name, None)) or 0) > 1 for name in _REPEATS),
         batch_sampler=type(batches).__name__ if batches is not None and type(batches) is not BatchSampler else "",
-        collated=batches is None or getattr(loader, "collate_fn", None) is not default_collate,
         order=order_lines(sampler if type(batches) is BatchSampler or batches is None else batches),
         dataset_rank=next((v for name in RANKS if (v := whole_number(attributes.get(name))) is not None), None),
         dataset_replicas=next((v for name in REPLICAS if (v := whole_number(attributes.get(name))) is not None), None),
@@ -257,6 +249,8 @@ def _begin(writer: recorder.Recorder, iterator: Any, loader: DataLoader[Any], si
                 seed=seed,
             )
         )
+        if loader.num_workers and loader.persistent_workers and told:
+            dataset_values.write(writer, loader.dataset, known.number, number)
 
 
 def _let_go(slot: list[Passing]) -> None:
@@ -290,6 +284,9 @@ def _around_next(original: Any) -> Any:
             batch = original(self)
         except StopIteration:
             passing.end(exhausted=True)
+            raise
+        except Exception:
+            passing.lose()
             raise
         finally:
             Tally.handing = before

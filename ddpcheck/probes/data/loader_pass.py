@@ -6,26 +6,18 @@ import array
 import os
 import weakref
 from collections import deque
-from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
 import xxhash
 
-from ddpcheck.evidence import ABSENT, NO_SITE, Batch, PassEnded
-from ddpcheck.probes.digests.batch_fingerprints import fingerprints, length
+from ddpcheck.evidence import NO_SITE, Batch, PassEnded
+from ddpcheck.probes.data import fetched_samples
+from ddpcheck.probes.digests.batch_fingerprints import length
 from ddpcheck.probes.randomness import after_batches
 from ddpcheck.probes.recording import recorder, signal_exceptions
 from ddpcheck.probes.recording.lone_rank import is_lone
 from ddpcheck.probes.recording.shapes import MOST, shapes, tensors
-from ddpcheck.vocabulary.clock import clock
-
-ENOUGH = 64
-"""Fingerprints for one batch; of a larger one, every second, fourth … index is looked at."""
-GRACE = 0.05
-"""Seconds that fingerprints may cost in any case, and once more each time that their number has been halved."""
-SHARE = 0.005
-"""The part of the time that they may cost beyond that."""
 
 
 def is_told(number: int, first: int) -> bool:
@@ -47,25 +39,6 @@ class Tally:
     """The pass that has handed out a batch last."""
     handing: Passing | None = None
     """The pass that is about to hand one out."""
-
-
-class _Budget:
-    """How much fingerprints have cost, and by how much they are thinned for it."""
-
-    def __init__(self) -> None:
-        self.level = 0
-        self.spent = 0.0
-        self.began: float | None = None
-
-    def charge(self, began: float, ended: float) -> None:
-        if self.began is None:
-            self.began = began
-        self.spent += ended - began
-        while self.spent > GRACE * (self.level + 1) + SHARE * (ended - self.began) and self.level < 20:
-            self.level += 1
-
-
-_budget = _Budget()
 
 
 class Passing:
@@ -90,6 +63,7 @@ class Passing:
         self._order = xxhash.xxh3_64()
         self._ordered = by_index
         self._mark = 0
+        self._fetched: fetched_samples.Given | None = None
 
     @property
     def is_a_look(self) -> bool:
@@ -99,7 +73,7 @@ class Passing:
     def ask(self, index: Any) -> None:
         """The sampler has given the indices of a batch, which may be handed out later."""
         if self._asked is not None:
-            self._asked.append(_indices(index))
+            self._asked.append(fetched_samples.indices_of(index))
 
     def count(self) -> None:
         """Take in the backward() calls since the last batch was handed out: the next one is asked for."""
@@ -114,7 +88,10 @@ class Passing:
         Tally.latest = self
         number = self.batches
         self.batches += 1
-        self.given = len(indices) if indices is not None else _samples(batch)
+        if indices is not None:
+            self.given = len(indices)
+        else:
+            self.given = self._fetched.samples if self._fetched is not None else _samples(batch)
         self.samples += self.given
         if indices is not None:
             self._order.update(indices.tobytes())
@@ -124,19 +101,28 @@ class Passing:
             self.shapes, self.handed = _shapes(batch)
         writer = recorder.current()
         if writer is not None and not self.over:
-            self._tell(writer, number, batch, indices)
+            self._tell(writer, number, indices)
             if self.told and number < after_batches.BATCHES:
                 after_batches.handed(self.loader)
 
-    def _tell(self, writer: recorder.Recorder, number: int, batch: Any, indices: array.array[int] | None) -> None:
+    def lose(self) -> None:
+        """No batch is given to the script: it could not be made."""
+        if self._asked:
+            self._asked.popleft()
+
+    def fetched(self, data: Any, is_batch: bool) -> None:
+        """This process has been given the samples of the next batch by the dataset."""
+        writer = recorder.current()
+        if writer is not None and self.told and not self.over:
+            indices = self._asked[0] if self._asked else None
+            self._fetched = fetched_samples.given(data, is_batch, indices, self.batches, writer.stride(Batch))
+
+    def _tell(self, writer: recorder.Recorder, number: int, indices: array.array[int] | None) -> None:
+        fetched, self._fetched = self._fetched, None
         stride = writer.stride(Batch)
-        places = None
-        if indices is not None and stride > 1:
-            # The same samples on every rank, whatever batch they are in.
-            places = [place for place, index in enumerate(indices) if index % stride == 0]
+        places = fetched_samples.told(indices, stride)
         if stride > 1 and number % stride and not (places and self.told):
             return
-        samples, prints, labels = self._prints(number, batch, indices, places, stride)
         if places is not None and indices is not None:
             indices = array.array("q", [indices[place] for place in places])
         writer.write(
@@ -146,41 +132,12 @@ class Passing:
                 pass_=self.number,
                 number=number,
                 indices=indices.tobytes() if indices is not None and self.told else b"",
-                prints=prints,
-                labels=labels,
+                prints=fetched.prints if fetched is not None else b"",
+                labels=fetched.labels if fetched is not None else b"",
                 backwards=self.backwards,
-                samples=samples,
+                samples=self.given,
             )
         )
-
-    def _prints(
-        self, number: int, batch: Any, indices: Sequence[int] | None, places: list[int] | None, stride: int
-    ) -> tuple[int, bytes, bytes]:
-        """The number of samples, and the fingerprints of those at these places."""
-        samples = len(indices) if indices is not None else _samples(batch)
-        thinned = max(stride, 1 << _budget.level)
-        if indices is not None:
-            thinned = max(thinned, 1 << ((samples - 1) // ENOUGH).bit_length() if samples else 1)
-        if not self.told or (indices is None and number % thinned):
-            return samples, b"", b""
-        looked = places if places is not None else range(samples) if indices is not None else None
-        hashed = looked
-        if indices is not None and looked is not None and thinned > stride:
-            hashed = [place for place in looked if indices[place] % thinned == 0]
-        if hashed is not None and not len(hashed):
-            return samples, b"", b""
-        began = clock.fine()
-        try:
-            rows = fingerprints(batch, samples or None, hashed)
-        except Exception as error:  # a batch of a kind of its own, whose parts cannot be read like this
-            signal_exceptions.let_through(error)
-            rows = None
-        _budget.charge(began, clock.fine())
-        if rows is None:
-            return samples, b"", b""
-        if hashed is looked or looked is None or hashed is None:
-            return rows.samples, rows.prints, rows.labels
-        return rows.samples, _spread(rows.prints, hashed, looked), _spread(rows.labels, hashed, looked)
 
     def end(self, exhausted: bool) -> None:
         """It is over: its loader had no more, or the script has let go of it."""
@@ -223,23 +180,3 @@ def _shapes(batch: Any) -> tuple[list[list[int]], list[weakref.ref[Any]]]:
     except Exception as error:  # a batch of a kind of its own
         signal_exceptions.let_through(error)
         return [], []
-
-
-def _indices(index: Any) -> array.array[int] | None:
-    """The indices of a batch as they are now: a sampler may use its list again. None for what is no index."""
-    try:
-        if hasattr(index, "__index__"):
-            return array.array("q", [index])
-        if isinstance(index, (list, tuple)) or hasattr(index, "tolist"):
-            return array.array("q", index if isinstance(index, (list, tuple)) else index.tolist())
-    except (TypeError, ValueError, OverflowError) as error:
-        signal_exceptions.let_through(error)
-    return None
-
-
-def _spread(prints: bytes, hashed: Sequence[int], looked: Sequence[int]) -> bytes:
-    """The fingerprints at their places among those that are told of."""
-    if not prints:
-        return b""
-    known = {place: prints[8 * n : 8 * n + 8] for n, place in enumerate(hashed)}
-    return b"".join(known.get(place, ABSENT) for place in looked)

@@ -1,4 +1,4 @@
-"""What goes into a wrapper's forward in training, and which batch the program had been handed before."""
+"""What goes into a forward in training, of a wrapper or of a model in none, and which batch had been handed out."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ddpcheck.probes.recording.shapes import shapes, tensors
 _HEAD = 64 * 1024
 """The bytes of a tensor that are looked at."""
 
-_forwards: dict[int, int] = {}
-"""By wrapper."""
+_forwards: dict[tuple[int | None, int | None], int] = {}
+"""By the number of the wrapper, or that of the model."""
 
 
 def heads(value: Any) -> bytes:
@@ -48,10 +48,10 @@ def _digest(here: bytes, there: list[bytes | None] | None) -> bytes:
     return xxhash.xxh3_64_digest(found) if found else b""
 
 
-def note_inputs(wrapper: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """These go into a wrapper's forward in training: the first are looked at, and ever fewer later."""
-    number = _forwards.get(wrapper, 0)
-    _forwards[wrapper] = number + 1
+def note_inputs(args: tuple[Any, ...], kwargs: dict[str, Any], wrapper: int | None, model: int | None = None) -> None:
+    """These go into a forward in training: the first are looked at, and ever fewer later."""
+    number = _forwards.get((wrapper, model), 0)
+    _forwards[wrapper, model] = number + 1
     writer = recorder.current()
     if writer is None or not is_told(number, EVERY_INPUT):
         return
@@ -69,6 +69,7 @@ def note_inputs(wrapper: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         Inputs,
         **writer.next(),
         wrapper=wrapper,
+        model=model,
         number=number,
         site=user_lines.here(),
         shapes=sizes,

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddpcheck.evidence import Evaluated, EvaluatedOnData, Tensors
 from ddpcheck.probes.checkpoints import drawn_anew
 from ddpcheck.probes.collectives import one_call
-from ddpcheck.probes.ddp.forward_inputs import heads
+from ddpcheck.probes.ddp import forward_inputs
 from ddpcheck.probes.ddp.parameter_names import number_of
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
 from ddpcheck.probes.ddp.wrappers import is_wrapped, owners_of_buffers, tensors, wrapper_of
@@ -165,6 +165,7 @@ def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | N
             number = number_of(module)
             # What is recomputed draws from a state that torch has put back.
             if models.is_met(number) and not is_wrapped(module) and not gradient_events.is_within_backward():
+                forward_inputs.note_inputs(args, kwargs, None, number)
                 random_draws.forward_begins(None, number)
                 return number
         elif dist.is_initialized():
@@ -207,7 +208,7 @@ def _look_at(writer: recorder.Recorder, known: _Evaluations, module: Any, inputs
         return
     try:
         with recorder.silence():
-            known.inputs.add(heads(inputs))
+            known.inputs.add(forward_inputs.heads(inputs))
     except Exception as error:  # a tensor without memory; a container that fails
         signal_exceptions.let_through(error)
         known.inputs = None

@@ -240,7 +240,7 @@ def _around_pre_forward(original: Any) -> Any:
             note_buffers(writer, wrapper, "broadcast")
         if training:
             wrapper.forward_site = user_lines.here()
-            forward_inputs.note_inputs(wrapper.number, given, kwargs)
+            forward_inputs.note_inputs(given, kwargs, wrapper.number)
             random_draws.forward_begins(wrapper.number)
         _inside += 1
         return result

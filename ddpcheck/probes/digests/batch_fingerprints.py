@@ -1,57 +1,106 @@
-"""A fingerprint for each sample of a collated batch, straight from memory: cheap enough for every batch."""
+"""A fingerprint for each sample, as its dataset gave it, straight from memory: cheap enough for every batch."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 import xxhash
 
+from ddpcheck.evidence import ABSENT
 from ddpcheck.probes.digests import readable_memory
-from ddpcheck.probes.digests.sample_fingerprints import fingerprint
 
 HEAD = 16 * 1024
-"""The bytes of a long row that are looked at."""
+"""The bytes of a long tensor that are looked at."""
+MANY = 2048
+"""The parts of a long container that are."""
+DEEPEST = 4
+"""Containers in each other."""
 _PIECE = HEAD // 8
-_ZEROS = bytes(4096)
-_AT_ONCE = 1 << 20
-"""A batch up to this size is read in one go."""
-_LABELS = ("labels", "label", "targets", "target", "y")
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_PLAIN = (bool, int, float, complex, str, bytes, bytearray, type(None))
 
 
-class Rows(NamedTuple):
-    """The fingerprints of a batch's samples, eight bytes each, and those of their last parts."""
+class Prints(NamedTuple):
+    """The fingerprints of samples, eight bytes each, and those of their last parts; ABSENT for what cannot be read."""
 
-    samples: int
-    prints: bytes
+    samples: bytes
     labels: bytes
+    """Empty where a sample has one part."""
 
 
-def fingerprints(batch: Any, samples: int | None = None, places: Sequence[int] | None = None) -> Rows | None:
-    """Fingerprint the samples at these places of a batch (all of them, by default).
+def of_samples(samples: Iterable[Any]) -> Prints:
+    """Fingerprint samples of tensors, arrays, numbers, text, and containers of these; no code of theirs is run."""
+    found: list[bytes] = []
+    labels: list[bytes] = []
+    for sample in samples:
+        parts = _parts(sample)
+        each = [one for one in map(digest, parts) if one is not None]
+        found.append(each[0] if len(each) == 1 else xxhash.xxh3_64_digest(b"".join(each)) if each else ABSENT)
+        labels.append((each[-1] if each else ABSENT) if len(parts) > 1 else b"")
+    return Prints(b"".join(found), b"".join(labels) if all(labels) else b"")
 
-    None for a batch that cannot be taken apart into so many samples. Zeros at
-    the end of a row do not count: a sample is padded to the longest of its batch.
-    """
-    found: int | None = None
-    label: int | None
-    if type(batch) in (list, tuple) and len(batch) > 1 and all(type(part) is torch.Tensor for part in batch):
-        # What most loaders give, without a closer look.
-        found, parts, label = _common_length(batch), list(batch), len(batch) - 1
-    if found is None:
-        found, (parts, label) = length(batch), _parts(batch)
-    if not found or (samples is not None and found != samples):
+
+def _parts(sample: Any) -> list[Any]:
+    if isinstance(sample, Mapping):
+        return list(sample.values())
+    return list(sample) if isinstance(sample, (list, tuple)) and len(sample) <= MANY else [sample]
+
+
+def digest(value: Any, depth: int = 0) -> bytes | None:
+    """Eight bytes for a value; None for one that cannot be read without running code of the program's."""
+    if isinstance(value, torch.Tensor):
+        return _of_tensor(value)
+    if isinstance(value, _PLAIN):
+        return xxhash.xxh3_64_digest(value[:HEAD] if isinstance(value, (bytes, bytearray)) else _text(value))
+    if depth >= DEEPEST:
         return None
-    wanted = range(found) if places is None else places
-    columns = [_column(part, found, wanted) for part in parts]
-    column = _together(columns)
-    if column is None:
+    if isinstance(value, Mapping):
+        return _together([*value.keys(), *value.values()], depth)
+    if isinstance(value, (list, tuple, range)):
+        return _together(value, depth)
+    if isinstance(value, (set, frozenset)):
+        each = sorted(one for one in (digest(part, depth + 1) for part in value) if one is not None)
+        return xxhash.xxh3_64_digest(b"".join(each))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _together([vars(value).get(field.name) for field in dataclasses.fields(value)], depth)
+    if type(value).__module__ == "numpy" and hasattr(value, "dtype") and not value.dtype.hasobject:
+        return xxhash.xxh3_64_digest(value.reshape(-1)[: HEAD // max(1, value.itemsize)].tobytes())
+    return None
+
+
+def _text(value: Any) -> bytes:
+    return f"{type(value).__name__} {value!r}".encode("utf-8", "surrogatepass")
+
+
+def _together(values: Any, depth: int) -> bytes | None:
+    """One digest of all parts that can be read, and of how many there are."""
+    number = len(values)
+    parts = values if number <= MANY else [*values[: MANY // 2], *values[-MANY // 2 :]]
+    if isinstance(parts, range) or all(type(one) in (bool, int, float, str) for one in parts):
+        return xxhash.xxh3_64_digest(f"{number} {list(parts)!r}".encode("utf-8", "surrogatepass"))
+    each = [one for one in (digest(part, depth + 1) for part in parts) if one is not None]
+    return xxhash.xxh3_64_digest(str(number).encode() + b"".join(each)) if each or not number else None
+
+
+def _of_tensor(tensor: torch.Tensor) -> bytes | None:
+    lies = readable_memory.memory(tensor)
+    if lies is None:
+        plain = readable_memory.strided(tensor)
+        if plain is None or not plain.is_cpu:
+            return None
+        tensor = plain.contiguous()
+        lies = readable_memory.memory(tensor)
+    if lies is None or not tensor.is_cpu:
         return None
-    labels = columns[label] if label is not None else None
-    return Rows(found, b"".join(column), b"".join(labels or ()))
+    start, size = lies
+    if size > HEAD and tensor.dim() > 2:
+        # Pictures and films: their edges may all be white.
+        pieces = [start + (size - _PIECE) * part // 3 for part in range(4)]
+        return xxhash.xxh3_64_digest(b"".join([ctypes.string_at(piece, _PIECE) for piece in pieces]))
+    return xxhash.xxh3_64_digest(ctypes.string_at(start, min(size, HEAD)))
 
 
 def head(tensor: torch.Tensor, size: int) -> bytes:
@@ -65,12 +114,7 @@ def head(tensor: torch.Tensor, size: int) -> bytes:
     return xxhash.xxh3_64_digest(ctypes.string_at(lies[0], min(size, lies[1])))
 
 
-# --- parts
-
-
-def _common_length(parts: Sequence[torch.Tensor]) -> int | None:
-    lengths = {part.size(0) for part in parts if part.dim()}
-    return lengths.pop() if len(lengths) == 1 else None
+# --- batches
 
 
 def length(batch: Any, depth: int = 0) -> int | None:
@@ -94,92 +138,3 @@ def _collated(parts: Sequence[Any]) -> bool:
     """Whether these are the parts of a batch, and not its samples: all have one length."""
     lengths = {length(part, 1) for part in parts} - {None}
     return len(lengths) == 1 and not all(isinstance(part, Mapping) for part in parts)
-
-
-def _parts(batch: Any) -> tuple[list[Any], int | None]:
-    """The parts of a batch, and the place of the one that is its label: the last one, or the one of that name."""
-    if isinstance(batch, Mapping):
-        named = next((place for place, name in enumerate(batch) if name in _LABELS), len(batch) - 1)
-        return list(batch.values()), named if len(batch) > 1 else None
-    if isinstance(batch, (list, tuple)) and len(batch) > 1 and not isinstance(batch[0], _PLAIN) and _collated(batch):
-        return list(batch), len(batch) - 1
-    return [batch], None
-
-
-# --- digests, sample by sample
-
-
-def _column(value: Any, samples: int, places: Sequence[int]) -> list[bytes] | None:
-    """A digest of the part of a value that belongs to each sample; None if it is not divided by samples."""
-    if isinstance(value, torch.Tensor):
-        return _of_tensor(value, samples, places)
-    if hasattr(value, "__array_interface__"):
-        return _of_array(value, samples, places)
-    if isinstance(value, Mapping):
-        return _together([_column(part, samples, places) for part in value.values()])
-    if isinstance(value, (list, tuple)):
-        if length(value, 1) == samples and (not value or _collated(value)) and not isinstance(value[0], _PLAIN):
-            return _together([_column(part, samples, places) for part in value])
-        if len(value) == samples:
-            return [bytes.fromhex(fingerprint(value[place])) for place in places]
-    return None
-
-
-def _together(columns: list[list[bytes] | None]) -> list[bytes] | None:
-    """One digest for each sample, of all its parts."""
-    known = [column for column in columns if column is not None]
-    if len(known) < 2:
-        return known[0] if known else None
-    return [xxhash.xxh3_64_digest(b"".join(parts)) for parts in zip(*known, strict=True)]
-
-
-def _of_tensor(tensor: torch.Tensor, samples: int, places: Sequence[int]) -> list[bytes] | None:
-    if readable_memory.memory(tensor) is None:
-        plain = readable_memory.strided(tensor)
-        if plain is None:
-            return None
-        tensor = plain
-    if not tensor.dim() or tensor.size(0) != samples or not tensor.is_cpu:
-        return None
-    if not tensor.is_contiguous() and not _rows_are_dense(tensor, tensor.numel() // samples):
-        tensor = tensor.contiguous()
-    size = tensor.element_size()
-    width, step = tensor.numel() // samples * size, tensor.stride(0) * size
-    if not width:
-        return [xxhash.xxh3_64_digest(b"")] * len(places)
-    start = tensor.data_ptr()
-    digest, at = xxhash.xxh3_64_digest, ctypes.string_at
-    if width > HEAD and tensor.dim() > 3:
-        # Pictures and films: their edges may all be white.
-        parts = [start + (width - _PIECE) * part // 3 for part in range(4)]
-        return [digest(b"".join([at(part + place * step, _PIECE) for part in parts])) for place in places]
-    if width > HEAD:
-        return [digest(_without_padding(at(start + place * step, HEAD))) for place in places]
-    if step * samples > _AT_ONCE:
-        return [digest(_without_padding(at(start + place * step, width))) for place in places]
-    memory = at(start, step * (samples - 1) + width)
-    return [digest(_without_padding(memory[place * step : place * step + width])) for place in places]
-
-
-def _rows_are_dense(tensor: torch.Tensor, elements: int) -> bool:
-    """Whether each row fills a stretch of memory of its own, in whatever order: channels may come last."""
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape[1:], tensor.stride()[1:], strict=True))
-    return reach + 1 == elements and tensor.stride(0) >= elements
-
-
-def _of_array(array: Any, samples: int, places: Sequence[int]) -> list[bytes] | None:
-    if not len(array.shape) or array.shape[0] != samples or getattr(array.dtype, "hasobject", False):
-        return None
-    return [xxhash.xxh3_64_digest(_without_padding(array[place].tobytes()[:HEAD])) for place in places]
-
-
-def _without_padding(row: bytes) -> bytes:
-    """A row without the zeros at its end."""
-    size = len(row)
-    if not size or row[-1]:
-        return row
-    for chunk in (4096, 512, 64):
-        while size >= chunk and row[size - chunk : size] == _ZEROS[:chunk]:
-            size -= chunk
-    # One by one, this is slow.
-    return row[:size].rstrip(b"\0")

@@ -9,16 +9,17 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import torch
 import torch.utils.data
 import xxhash
-from torch.utils.data import get_worker_info
+from torch.utils.data import IterableDataset, get_worker_info
 
-from ddpcheck.evidence import NO_SITE, Began, Stream
+from ddpcheck.evidence import NO_SITE, Began, Fetched, Stream
 from ddpcheck.probes.all_probes import whole
-from ddpcheck.probes.data import dataloaders
+from ddpcheck.probes.data import dataloaders, dataset_values, fetched_samples
 from ddpcheck.probes.data.loader_pass import Tally, is_told
 from ddpcheck.probes.digests.batch_fingerprints import head
 from ddpcheck.probes.files import paths
@@ -154,7 +155,10 @@ def _around_fetch(original: Any) -> Any:
         if writer is None:
             return original(self, index)
         place = _place(writer, number)
-        if number >= FETCHES or place is None:
+        if place is None:
+            return original(self, index)
+        _see_samples(writer, self, number, place, index)
+        if number >= FETCHES:
             return original(self, index)
         before, sets = _of_all(), seed_lines.sets.copy()
         batch = original(self, index)
@@ -162,6 +166,53 @@ def _around_fetch(original: Any) -> Any:
         return batch
 
     return fetch
+
+
+def _see_samples(writer: recorder.Recorder, fetcher: Any, number: int, place: _Place, index: Any) -> None:
+    """Have what the dataset gives for this fetch noted before it is collated."""
+    if number == 0:
+        fetcher.collate_fn = fetched_samples.Noting(fetcher.collate_fn)
+        # What workers hold is of interest where they last for several passes; of a fresh process that is not known.
+        if place.worker is not None and (place.loader is None or dataset_values.is_known(fetcher.dataset)):
+            dataset_values.write(writer, fetcher.dataset, place.loader, place.pass_ or 0, place.worker, place.base_seed)
+    noting = fetcher.collate_fn
+    if not isinstance(noting, fetched_samples.Noting):
+        return
+    is_batch = not fetcher.auto_collation
+    passing = Tally.handing
+    if place.worker is not None:
+        noting.note = partial(_write_samples, writer, number, place, index, is_batch)
+    elif passing is not None:
+        noting.note = partial(passing.fetched, is_batch=is_batch)
+
+
+def _write_samples(
+    writer: recorder.Recorder, number: int, place: _Place, index: Any, is_batch: bool, data: Any
+) -> None:
+    info = get_worker_info()
+    is_stream = info is not None and isinstance(info.dataset, IterableDataset)
+    indices = fetched_samples.indices_of(index) if not is_stream else None
+    stride = writer.stride(Fetched)
+    found = fetched_samples.given(data, is_batch, indices, number, stride)
+    places = fetched_samples.told(indices, stride)
+    if indices is not None and places is not None:
+        indices = array.array("q", [indices[place] for place in places])
+    if not found.prints and stride > 1 and number % stride:
+        return
+    writer.write(
+        Fetched(
+            **writer.next(),
+            loader=place.loader,
+            pass_=place.pass_ or 0,
+            worker=place.worker or 0,
+            base_seed=place.base_seed or 0,
+            number=number,
+            samples=found.samples,
+            indices=indices.tobytes() if indices is not None else b"",
+            prints=found.prints,
+            labels=found.labels,
+        )
+    )
 
 
 class _Place:

@@ -7,7 +7,7 @@ import pytest
 from ddpcheck import evidence as ev
 from ddpcheck.checks.shard_partition import resumed, run
 from ddpcheck.checks.shard_partition.resumed import UNKNOWN
-from ddpcheck.judging.loader_passes import loops
+from ddpcheck.facts.passes import loops
 from tests.judging.loaded import OWN, loader, through
 from tests.judging.own_reductions import BOTH, optimizer, stepped
 from tests.judging.written import exchanged, world

@@ -28,7 +28,7 @@ from torch.utils.data.distributed import DistributedSampler
 from ddpcheck import evidence as ev
 from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.judging.world import Process
-from ddpcheck.probes.data import dataloaders, loader_pass
+from ddpcheck.probes.data import dataloaders, fetched_samples
 from ddpcheck.probes.ddp import forward_inputs
 from ddpcheck.probes.randomness import random_draws
 from ddpcheck.probes.recording import recorder
@@ -52,7 +52,7 @@ def watched(tmp_path, monkeypatch):
     for owner, name in PATCHED:
         monkeypatch.setattr(owner, name, getattr(owner, name))
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
-    monkeypatch.setattr(loader_pass, "GRACE", 60.0)
+    monkeypatch.setattr(fetched_samples, "GRACE", 60.0)
     for name, value in (("_known", {}), ("_loaders", 0), ("_lines", {}), ("_joined", False)):
         monkeypatch.setattr(dataloaders, name, value)
     monkeypatch.setattr(random_draws, "_forwards", {})
@@ -112,14 +112,6 @@ def test_a_loader_is_described(watched):
     lines = {site.id: site.text for site in watched(ev.Site)}
     assert lines[made.site].startswith("DataLoader(DATA")
     assert lines[made.sampler_site].startswith("sampler = DistributedSampler")
-
-
-def test_what_makes_the_batches(watched):
-    """A function of the program's own may pad or cut the samples, and so may a dataset that gives batches."""
-    DataLoader(DATA, batch_size=2)
-    DataLoader(DATA, batch_size=2, collate_fn=list)
-    DataLoader(DATA, batch_size=None)
-    assert [one.collated for one in watched(ev.Loader)] == [False, True, True]
 
 
 def test_loaders_of_one_dataset_are_known(watched):
@@ -236,10 +228,42 @@ def test_a_stream_has_contents_only(watched):
 
 
 def test_batches_of_a_kind_of_their_own(watched):
-    """Only their indices are known."""
-    batches = list(DataLoader(DATA, batch_size=4, collate_fn=lambda samples: object()))
-    assert len(batches) == 3
-    assert [(len(one.indices), one.prints) for one in watched(ev.Batch)] == [(32, b"")] * 3
+    """The samples are known, whatever is made of them."""
+    assert len(list(DataLoader(DATA, batch_size=4, collate_fn=lambda samples: object()))) == 3
+    list(DataLoader(DATA, batch_size=4))
+    assert [len(one.indices) for one in watched(ev.Batch)] == [32] * 6
+    prints = [one.prints for one in watched(ev.Batch)]
+    assert prints[:3] == prints[3:] and len(set(prints)) == 3
+
+
+def test_padding_and_packing_hide_no_sample(watched):
+    """A stream whose batches have another number of rows, of another length: its samples are known all the same."""
+    list(DataLoader(Stream(), batch_size=2))
+    list(DataLoader(Stream(), batch_size=5, collate_fn=lambda samples: torch.cat([torch.ones(9, 1)] * 2)))
+    prints = b"".join(one.prints for one in watched(ev.Batch) if one.loader == 0)
+    assert [one.prints for one in watched(ev.Batch) if one.loader == 1] == [prints]
+    assert [one.samples for one in watched(ev.PassEnded)] == [5, 5]
+
+
+def test_a_batch_that_could_not_be_made_takes_its_indices_along(watched):
+    """The program goes on with the next one, whose indices are its own."""
+    loader = iter(DataLoader(DATA, batch_size=4, collate_fn=failing_at(4)))
+    next(loader)
+    with pytest.raises(OSError, match="no such picture"):
+        next(loader)
+    next(loader)
+    assert [indices(one) for one in watched(ev.Batch)] == [[0, 1, 2, 3], [8, 9, 10, 11]]
+
+
+def failing_at(index):
+    """What collates, and fails on a batch that begins with this one."""
+
+    def collate(samples):
+        if int(samples[0][1]) == index:
+            raise OSError("no such picture")
+        return samples
+
+    return collate
 
 
 def test_later_passes_are_told_in_numbers(watched):
@@ -291,13 +315,13 @@ def test_little_room_keeps_the_same_samples(watched, tmp_path):
 
 def test_fingerprints_that_cost_too_much_are_thinned(watched, monkeypatch):
     """The same samples on all ranks; the others are told by index alone."""
-    monkeypatch.setattr(loader_pass, "GRACE", 0.0)
-    monkeypatch.setattr(loader_pass, "SHARE", 0.0)
-    monkeypatch.setattr(loader_pass, "_budget", loader_pass._Budget())
+    monkeypatch.setattr(fetched_samples, "GRACE", 0.0)
+    monkeypatch.setattr(fetched_samples, "SHARE", 0.0)
+    monkeypatch.setattr(fetched_samples, "_budget", fetched_samples._Budget())
     list(DataLoader(DATA, batch_size=4))
     second = watched(ev.Batch)[1]
     assert indices(second) == [4, 5, 6, 7]
-    assert second.prints == b"" or loader_pass.ABSENT in second.prints
+    assert second.prints == b"" or ev.ABSENT in second.prints
 
 
 def test_large_batches_are_looked_at_in_part(watched):
@@ -307,7 +331,7 @@ def test_large_batches_are_looked_at_in_part(watched):
     (batch,) = watched(ev.Batch)
     prints = [batch.prints[start : start + 8] for start in range(0, 1600, 8)]
     assert indices(batch) == list(range(200))
-    assert [place for place, one in enumerate(prints) if one != loader_pass.ABSENT] == list(range(0, 200, 4))
+    assert [place for place, one in enumerate(prints) if one != ev.ABSENT] == list(range(0, 200, 4))
 
 
 def test_a_loader_without_a_recorder_is_left_alone(watched, tmp_path):
@@ -318,10 +342,10 @@ def test_a_loader_without_a_recorder_is_left_alone(watched, tmp_path):
 
 def test_inputs_are_put_down(watched):
     """What goes into a model: the same for equal tensors."""
-    forward_inputs.note_inputs(0, (torch.ones(2, 2),), {"mask": [torch.zeros(2)]})
-    forward_inputs.note_inputs(0, (torch.ones(2, 2),), {"mask": [torch.zeros(2)]})
-    forward_inputs.note_inputs(0, (torch.zeros(2, 2),), {"mask": [torch.ones(2)]})
-    forward_inputs.note_inputs(0, ("text",), {})
+    forward_inputs.note_inputs((torch.ones(2, 2),), {"mask": [torch.zeros(2)]}, 0)
+    forward_inputs.note_inputs((torch.ones(2, 2),), {"mask": [torch.zeros(2)]}, 0)
+    forward_inputs.note_inputs((torch.zeros(2, 2),), {"mask": [torch.ones(2)]}, 0)
+    forward_inputs.note_inputs(("text",), {}, 0)
     first, second, third = watched(ev.Inputs)
     assert first.digest == second.digest != third.digest
     assert [one.number for one in (first, second, third)] == [0, 1, 2]
@@ -330,11 +354,11 @@ def test_inputs_are_put_down(watched):
 def test_inputs_are_put_down_with_the_batch_before(watched):
     """How large both are tells whether a model gets all of a batch."""
     for features, _ in DataLoader(DATA, batch_size=4):
-        forward_inputs.note_inputs(0, (features[::2],), {})
+        forward_inputs.note_inputs((features[::2],), {}, 0)
     first, *_, last = watched(ev.Inputs)
     assert (first.shapes, first.given, first.samples) == ([[2, 3]], [[4, 3], [4]], 4)
     assert [(one.loader, one.pass_, one.batch) for one in (first, last)] == [(0, 0, 0), (0, 0, 2)]
-    forward_inputs.note_inputs(0, (torch.ones(2),), {})
+    forward_inputs.note_inputs((torch.ones(2),), {}, 0)
     assert watched(ev.Inputs)[-1].loader is None
 
 

@@ -120,7 +120,7 @@ def _locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder.begin(tmp_path, 1 << 20)
     monkeypatch.setattr(forward_inputs, "heads", lambda *given, **more: b"".join(Ticks()))
-    forward_inputs.note_inputs(0, (), {})
+    forward_inputs.note_inputs((), {}, 0)
 
 
 @pytest.mark.parametrize("handler", [late, timed_out])

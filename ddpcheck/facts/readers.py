@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
+from ddpcheck.facts.passes import AVERAGING, data_groups
 from ddpcheck.judging import mesh_names, step_alignment
-from ddpcheck.judging.loader_passes import AVERAGING, data_groups
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.replicated_parameters import grounds
 from ddpcheck.judging.step_alignment import Aligned

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.loader_passes import Pass
+from ddpcheck.facts.passes import Pass
 from ddpcheck.vocabulary.model import Struct
 
 ENOUGH = 4
@@ -42,13 +42,12 @@ def identity_of(passes: Iterable[Pass]) -> Identity:
     changing = sum(len(found) > 1 for by_rank in prints.values() for found in by_rank.values())
     random = changing > 0 or any(_draws(one) for one in passes)
     same = bool(common) and 2 * agreeing >= len(common)
-    collated = any(one.loader is not None and one.loader.collated for one in passes)
-    stable = same or not (random or collated) or _comes_again(passes)
-    if not same and random:
+    stable = same or not random or _comes_again(passes)
+    if not same:
         same = _labels_agree([list(by_rank.values()) for by_rank in labels.values() if len(by_rank) > 1])
     return Identity(
         same=same,
-        different=not same and (collated or not random) and len(common) >= ENOUGH and agreeing == 0,
+        different=not same and not random and len(common) >= ENOUGH and agreeing == 0,
         random=random,
         stable=stable,
     )

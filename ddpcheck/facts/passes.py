@@ -6,9 +6,10 @@ import array
 import itertools
 import math
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
@@ -19,6 +20,8 @@ from ddpcheck.judging.step_alignment import members
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite
 
+MANY = 64
+"""Passes of a rank that are laid beside each other."""
 MOST = 100_000
 """The samples of a pass that are compared with those of other ranks."""
 
@@ -38,6 +41,8 @@ class Pass:
         self.rank = rank
         self.begun = begun
         self.loader = loader
+        self.fetched: dict[int, dict[int, ev.Fetched]] = defaultdict(dict)
+        """By worker and number, what worker processes have fetched."""
         self.ended: ev.PassEnded | None = None
         self.batches: list[ev.Batch] = []
         self.collectives = 0
@@ -69,6 +74,11 @@ class Pass:
             return self.ended.backwards
         return self.batches[-1].backwards if self.batches else 0
 
+    @cached_property
+    def steps(self) -> set[int]:
+        """The optimizers that make steps while it goes on."""
+        return {one.optimizer for one in self.rank.of(ev.Step) if self.begun.n < one.n < self.end}
+
     @property
     def end(self) -> float:
         """The ``n`` at which it was over; infinite while it goes on."""
@@ -77,27 +87,75 @@ class Pass:
     @cached_property
     def samples(self) -> list[Sample]:
         """What is known of the samples that it gave, in order."""
-        found: list[Sample] = []
-        for batch in self.batches if not self.in_part else ():
-            indices = array.array("q", batch.indices) if len(batch.indices) % WIDTH == 0 else array.array("q")
-            prints, labels = _cut(batch.prints), _cut(batch.labels)
-            number = max(len(indices), len(prints))
-            for place in range(number):
-                print_ = prints[place] if len(prints) == number else None
-                label = labels[place] if len(labels) == number else None
-                index = indices[place] if len(indices) == number else None
-                if self.every == 1 or _chosen(index, print_, self.every):
-                    found.append(Sample(index, print_, label))
+        return [one for batch in self.samples_of_batches for one in batch]
+
+    @cached_property
+    def samples_of_batches(self) -> list[list[Sample]]:
+        """The same, batch by batch."""
+        if self.in_part:
+            return []
+        by_index: dict[int, deque[Sample]] = defaultdict(deque)
+        for one in (one for its in self.fetched.values() for _, one in sorted(its.items()) if one.indices):
+            for sample in _samples(one):
+                by_index[sample.place or 0].append(sample)
+        in_turn = iter(self._in_turn() if self.fetched and not by_index else ())
+        found = []
+        for batch in self.batches:
+            its = _samples(batch) or [one for fetched in islice(in_turn, 1) for one in _samples(fetched)]
+            if by_index and not batch.prints:
+                its = [_read(by_index[one.place], one) if one.place in by_index else one for one in its]
+            found.append([one for one in its if self.every == 1 or _chosen(one, self.every)])
         return found
+
+    def _in_turn(self) -> Iterator[ev.Fetched]:
+        """What workers have fetched of a stream, batch by batch: they take turns, those that have no more left out."""
+        turns = deque(sorted(self.fetched))
+        place = dict.fromkeys(turns, 0)
+        while turns:
+            worker = turns.popleft()
+            one = self.fetched[worker].get(place[worker])
+            if one is None and (place[worker] < max(self.fetched[worker]) or not self.exhausted):
+                return  # it was left out of the record, or who is next is not known
+            if one is not None:
+                place[worker] += 1
+                turns.append(worker)
+                yield one
 
     @property
     def whole(self) -> bool:
         """Every sample is known by its index or content."""
-        return self.exhausted and self.ended is not None and len(self.samples) == self.ended.samples
+        return self.exhausted and len(self.samples) == self._given > 0
+
+    @property
+    def _given(self) -> int:
+        """How many samples it gave: where the program's own function makes batches, they may have another number."""
+        in_streams = [one.samples for its in self.fetched.values() for one in its.values() if not one.indices]
+        return sum(in_streams) or (self.ended.samples if self.ended is not None else 0)
 
 
-def _chosen(index: int | None, print_: bytes | None, every: int) -> bool:
-    number = index if index is not None else int.from_bytes(print_ or b"", "little")
+def _samples(record: ev.Batch | ev.Fetched) -> list[Sample]:
+    indices = array.array("q", record.indices) if len(record.indices) % WIDTH == 0 else array.array("q")
+    prints, labels = _cut(record.prints), _cut(record.labels)
+    number = max(len(indices), len(prints))
+    return [
+        Sample(
+            indices[place] if len(indices) == number else None,
+            prints[place] if len(prints) == number else None,
+            labels[place] if len(labels) == number else None,
+        )
+        for place in range(number)
+    ]
+
+
+def _read(known: deque[Sample], otherwise: Sample) -> Sample:
+    """What was read at an index, the first time or once more."""
+    if len(known) > 1:
+        return known.popleft()
+    return known[0] if known else otherwise
+
+
+def _chosen(sample: Sample, every: int) -> bool:
+    number = sample.place if sample.place is not None else int.from_bytes(sample.print_ or b"", "little")
     return number % every == 0
 
 
@@ -169,6 +227,7 @@ def passes_of(rank: Rank) -> list[Pass]:
     for ended in rank.of(ev.PassEnded):
         if (ended.loader, ended.number) in found and ended.n <= rank.process.whole_to:
             found[ended.loader, ended.number].ended = ended
+    _note_fetches(rank, found)
     calls = [call.n for call in rank.of(ev.Call) if call.op not in ("send", "recv", "isend", "irecv")]
     for one in found.values():
         one.in_part = rank.process.lacks(one.begun.n, one.end)
@@ -176,6 +235,19 @@ def passes_of(rank: Rank) -> list[Pass]:
             # Not those of a sampler that meets before the first batch.
             one.collectives = bisect_right(calls, one.end) - bisect_right(calls, one.batches[0].n)
     return list(found.values())
+
+
+def _note_fetches(rank: Rank, found: Mapping[tuple[int, int], Pass]) -> None:
+    """Lay what worker processes have fetched beside the passes that it was for."""
+    by_seed: dict[int | None, list[Pass]] = defaultdict(list)
+    for one in found.values():
+        by_seed[one.begun.base_seed].append(one)
+    for fetched in (one for process in rank.workers for one in process.of(ev.Fetched)):
+        known = found.get((fetched.loader, fetched.pass_)) if fetched.loader is not None else None
+        if fetched.loader is None:  # a process that was started afresh counts its passes from 0
+            known = next(islice(by_seed[fetched.base_seed], fetched.pass_, None), None)
+        if known is not None:
+            known.fetched[fetched.worker][fetched.number] = fetched
 
 
 @once_per_world
@@ -202,6 +274,33 @@ def _trained(passes: Sequence[Pass]) -> bool:
     """Whether a model is trained with these batches; where too little is known, by whether gradients were enabled."""
     known = any((one.ended is not None and one.taken) or one.taken > 1 for one in passes)
     return any(one.backwards for one in passes) or (not known and any(one.begun.grad for one in passes))
+
+
+@once_per_world
+def beside(world: World) -> list[tuple[Pass, Pass]]:
+    """Passes of one rank that train the same on one dataset, and would share it out between them.
+
+    They go on at one time, or follow each other in one epoch, without a load between them and both left before their
+    end.
+    """
+    found = []
+    for rank, passes in zip(world, every_pass(world), strict=True):
+        trained = [one for one in passes if one.backwards and one.taken > 1 and one.loader is not None]
+        loads = [one.n for one in rank.of(ev.StateLoaded)]
+        for one, other in itertools.combinations(sorted(trained, key=lambda p: p.begun.n)[:MANY], 2):
+            if _dataset(one) != _dataset(other) or one.steps != other.steps:
+                continue
+            is_later = one.end < other.begun.n
+            loaded = bisect_right(loads, other.begun.n) > bisect_right(loads, one.begun.n)
+            if is_later and (one.exhausted or other.exhausted or loaded or one.begun.epoch != other.begun.epoch):
+                continue
+            if not is_later or one.begun.loader != other.begun.loader:
+                found.append((one, other))
+    return found
+
+
+def _dataset(one: Pass) -> int | None:
+    return one.loader.dataset_id if one.loader is not None else None
 
 
 AVERAGING = ("fully_shard", "FullyShardedDataParallel")

@@ -1,0 +1,107 @@
+"""What goes into the model of each rank, forward by forward, on ranks that train copies of one model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ddpcheck import evidence as ev
+from ddpcheck.facts import exchanges, moments, sketches
+from ddpcheck.facts.readers import Readers, readers
+from ddpcheck.judging.once_per_world import once_per_world
+from ddpcheck.judging.world import Rank, World
+from ddpcheck.vocabulary.model import CallSite
+
+
+class Given(NamedTuple):
+    """The forwards that all ranks of a group had."""
+
+    ranks: tuple[int, ...]
+    is_declared: bool
+    """A wrapper, or what shards a model, says that its gradients are averaged over them."""
+    name: str
+    """What it went into, for a person."""
+    line: CallSite | None
+    """Of the first forward."""
+    digests: list[tuple[bytes, ...]]
+    """By forward, what went in on each rank."""
+    contributions: bool | None
+    """Whether all ranks have contributed the same by every backward(); None where that is not known."""
+    draws: bool
+    """Random numbers are drawn in the forwards."""
+
+    @property
+    def equal(self) -> int:
+        """The forwards into which the same went on all ranks."""
+        return sum(len(set(one)) == 1 for one in self.digests)
+
+    @property
+    def change(self) -> bool:
+        """Whether something else goes in from one forward to the next."""
+        return len({one[0] for one in self.digests}) == len(self.digests)
+
+
+_Key = tuple[int | None, int | None]
+
+
+@once_per_world
+def of(world: World) -> list[Given]:
+    """By group, and by wrapper or model."""
+    found = []
+    groups = [one for one in readers(world) if len(one.ranks) > 1 and not one.apart]
+    if not groups:
+        # What an optimizer of the program's own exchanges, such as parts of gradients, may be in no parameter's shape.
+        groups = [Readers([rank for rank in world if rank.rank in one], {}) for one in exchanges.between(world)]
+    for group in groups:
+        each = [_inputs(rank, group.models) for rank in group.ranks]
+        # Models in no wrapper are counted by each rank for itself.
+        for place in range(min(map(len, each))):
+            its = [list(one.values())[place] for one in each]
+            keys = sorted(set(its[0]).intersection(*its[1:]))
+            if not keys:
+                continue
+            first = its[0][keys[0]]
+            wrapper = f"wrapper {first.wrapper}" if first.wrapper is not None else f"model {first.model}"
+            found.append(
+                Given(
+                    tuple(rank.rank for rank in group.ranks),
+                    group.models is None,
+                    wrapper,
+                    group.ranks[0].where(first.site),
+                    [tuple(one[key].digest for one in its) for key in keys],
+                    _contribute_alike([_contributions(rank) for rank in group.ranks]),
+                    any(_draws(rank) for rank in group.ranks),
+                )
+            )
+    return found
+
+
+def _inputs(rank: Rank, models: Mapping[Rank, set[int]] | None) -> dict[_Key, dict[int, ev.Inputs]]:
+    """By wrapper or model, and number; of the models that are meant."""
+    found: dict[_Key, dict[int, ev.Inputs]] = {}
+    for one in rank.of(ev.Inputs):
+        if one.digest and (not models or one.model is None or one.model in models.get(rank, ())):
+            found.setdefault((one.wrapper, one.model), {})[one.number] = one
+    return found
+
+
+def _contributions(rank: Rank) -> dict[tuple[int, str], sketches.Numbers]:
+    """What each backward() has contributed to each parameter."""
+    return {
+        (one.backward, moments.pieces(rank)[piece].path): one.sketch
+        for window in moments.windows(rank).values()
+        for its in window
+        for piece, each in its.contributions.items()
+        for one in each
+    }
+
+
+def _contribute_alike(each: Sequence[Mapping[tuple[int, str], sketches.Numbers]]) -> bool | None:
+    common = set(each[0]).intersection(*each[1:])
+    if not common:
+        return None
+    return all(sketches.are_alike(each[0][key], other[key]) for key in common for other in each[1:])
+
+
+def _draws(rank: Rank) -> bool:
+    return any(one.where == "forward" and one.consumed for one in rank.of(ev.Stream))

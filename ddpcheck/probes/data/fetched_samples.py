@@ -1,0 +1,125 @@
+"""What a dataset gives for a batch, before it is collated: a sample has one fingerprint, in whatever batch it comes."""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ddpcheck.evidence import ABSENT, WIDTH
+from ddpcheck.probes.digests.batch_fingerprints import of_samples
+from ddpcheck.probes.digests.sample_fingerprints import samples_of_batch
+from ddpcheck.probes.recording import signal_exceptions
+from ddpcheck.probes.recording.patching import safely
+from ddpcheck.vocabulary.clock import clock
+
+__tracebackhide__ = True
+"""For pytest: a failure that comes through a probe is told without its frames."""
+
+ENOUGH = 64
+"""Fingerprints for one batch; of a larger one, every second, fourth … index is looked at."""
+GRACE = 0.05
+"""Seconds that fingerprints may cost in any case, and once more each time that their number has been halved."""
+SHARE = 0.005
+"""The part of the time that they may cost beyond that."""
+
+Indices = Sequence[int] | None
+
+
+class Given(NamedTuple):
+    """The samples of one fetch."""
+
+    samples: int
+    prints: bytes
+    """Of those that are told of, ABSENT where it was not made; empty for none at all."""
+    labels: bytes
+
+
+class _Budget:
+    """How much fingerprints have cost, and by how much they are thinned for it."""
+
+    def __init__(self) -> None:
+        self.level = 0
+        self.spent = 0.0
+        self.began: float | None = None
+
+    def charge(self, began: float, ended: float) -> None:
+        if self.began is None:
+            self.began = began
+        self.spent += ended - began
+        while self.spent > GRACE * (self.level + 1) + SHARE * (ended - self.began) and self.level < 20:
+            self.level += 1
+
+
+_budget = _Budget()
+
+
+class Noting:
+    """What stands in the place of a fetcher's function that collates: it has the samples noted, and calls that."""
+
+    def __init__(self, collate: Callable[[Any], Any]) -> None:
+        self._collate = collate
+        self.note: Callable[[Any], None] | None = None
+        """What is done with the samples of the next fetch."""
+
+    def __call__(self, data: Any) -> Any:
+        note, self.note = self.note, None
+        if note is not None:
+            safely(note, data)
+        return self._collate(data)
+
+
+def told(indices: Indices, stride: int) -> list[int] | None:
+    """The places of a batch that are told of where evidence is short: the same samples on every rank. None for all."""
+    if indices is None or stride < 2:
+        return None
+    return [place for place, index in enumerate(indices) if index % stride == 0]
+
+
+def given(data: Any, is_batch: bool, indices: Indices, number: int, stride: int) -> Given:
+    """The fingerprints of what a dataset has given; ``is_batch``: it makes its batches itself.
+
+    Of many samples, or where time is short, those of a part of the indices, which is the same on all ranks; without
+    indices, those of a part of the fetches, of which this is the how-manieth.
+    """
+    samples = list(samples_of_batch(data)) if is_batch and (indices is None or len(indices) > 1) else data
+    if is_batch and indices is not None and len(indices) == 1:
+        samples = [data]
+    count = len(samples)
+    thinned = max(stride, 1 << _budget.level)
+    if indices is None:
+        if number % thinned:
+            return Given(count, b"", b"")
+    elif len(indices) != count:
+        return Given(count, b"", b"")
+    else:
+        thinned = max(thinned, 1 << ((count - 1) // ENOUGH).bit_length() if count else 1)
+    places = told(indices, stride)
+    looked = range(count) if places is None else places
+    hashed = looked if indices is None else [place for place in looked if indices[place] % thinned == 0]
+    if not len(hashed):
+        return Given(count, b"", b"")
+    began = clock.fine()
+    found = of_samples(samples[place] for place in hashed)
+    _budget.charge(began, clock.fine())
+    return Given(count, *(_spread(one, hashed, looked) for one in found))
+
+
+def _spread(prints: bytes, hashed: Sequence[int], looked: Sequence[int]) -> bytes:
+    """The fingerprints at their places among those that are told of; none where none was made."""
+    if len(hashed) == len(looked) or not prints.strip(b"\0"):
+        return prints if prints.strip(b"\0") else b""
+    known = {place: prints[WIDTH * n : WIDTH * (n + 1)] for n, place in enumerate(hashed)}
+    return b"".join(known.get(place, ABSENT) for place in looked)
+
+
+def indices_of(index: Any) -> array.array[int] | None:
+    """The indices of a batch as they are now: a sampler may use its list again. None for what is no index."""
+    try:
+        if hasattr(index, "__index__"):
+            return array.array("q", [index])
+        if isinstance(index, (list, tuple)) or hasattr(index, "tolist"):
+            return array.array("q", index if isinstance(index, (list, tuple)) else index.tolist())
+    except (TypeError, ValueError, OverflowError) as error:
+        signal_exceptions.let_through(error)
+    return None

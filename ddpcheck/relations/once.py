@@ -1,0 +1,217 @@
+"""R5: in one pass each sample is read once among the ranks that train one model, and a later pass reads other ones.
+
+Whether ranks read each other's samples is judged beside this, by the passes of one loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from ddpcheck.facts.model_inputs import Given
+from ddpcheck.facts.passes import Line, Pass
+from ddpcheck.facts.positions import Resumption
+from ddpcheck.facts.worker_copies import Outdated
+from ddpcheck.vocabulary.model import CallSite
+
+Pattern = Literal["position", "again", "nothing", "outdated", "shared"]
+"""A pass that goes on after a load leaves out others than had been read; a second pass gives the samples of one beside
+it, or before it, once more; a pass gives none; workers read a dataset as it was; all ranks' models are given one
+batch."""
+
+BY_CHANCE = 1e-3
+"""How likely a pass may be to leave out, of samples that were read, as many by chance as it does."""
+ENOUGH = 3
+"""Forwards, or samples, of which fewer may be equal by chance."""
+NEARLY_ALL = 0.9
+"""The part of the forwards, or samples, that has to be equal."""
+
+
+class Deviation(NamedTuple):
+    """Samples that are not read once, and where that is so."""
+
+    pattern: Pattern
+    cause: str
+    ranks: tuple[int, ...]
+    one: Pass | None
+    """The pass that is said to be wrong, on the first of the ranks."""
+    line: CallSite | None
+    texts: Mapping[str, Any]
+    times: int = 1
+    is_certain: bool = False
+    links: tuple[str, ...] = ()
+
+
+def _of_passes(
+    pattern: Pattern, cause: str, passes: Mapping[int, Pass], texts: Mapping[str, Any], times: int = 1
+) -> Deviation:
+    first = passes[min(passes)]
+    links = (f"loader {first.begun.loader}",)
+    return Deviation(pattern, cause, tuple(sorted(passes)), first, first.where, texts, times, links=links)
+
+
+# --- positions
+
+
+def positions(resumptions: Iterable[Resumption]) -> list[Deviation]:
+    """The passes after a load that leave out other samples than ranks had read when the state was saved.
+
+    A pass that leaves out samples, all of which had been read, means to go on from there; so does one that hands out
+    batches which nothing is trained on, or leaves out as many as had been read. One that begins anew leaves out none.
+    """
+    return [one for one in map(_position, resumptions) if one is not None]
+
+
+def _position(one: Resumption) -> Deviation | None:
+    if one.left_out in one.read or not one.left_out:
+        return None
+    read = one.read[0]
+    means_to = bool(one.skipped) or (len(one.left_out) == len(read) > one.batch * len(one.passes))
+    within = one.left_out <= read and _chance(len(read), one.size, len(one.left_out)) < BY_CHANCE
+    if not means_to and not within:
+        return None
+    cause = "number"
+    if len(one.left_out) * len(one.passes) == len(read) and one.left_out <= read:
+        cause = "one rank"
+    elif not one.left_out <= read and not read <= one.left_out:
+        epochs = {one.before[rank].begun.epoch for rank in one.before}, {p.begun.epoch for p in one.passes.values()}
+        cause = "epoch" if epochs[0] != epochs[1] and None not in epochs[1] else "order"
+    epoch = next(iter(one.passes.values())).begun.epoch
+    texts = {
+        "read": len(read),
+        "again": len(read - one.left_out),
+        "left": len(one.left_out),
+        "unread": len(one.left_out - read),
+        "epoch": epoch,
+        "before": next(iter(one.before.values())).begun.epoch,
+    }
+    return _of_passes("position", cause, one.passes, texts)
+
+
+def _chance(within: int, size: int, drawn: int) -> float:
+    """That so many samples, drawn from all, come from a part of them."""
+    return math.exp(_ways(within, drawn) - _ways(size, drawn)) if drawn <= within else 0.0
+
+
+def _ways(size: int, drawn: int) -> float:
+    """The logarithm of how many ways there are to draw so many: the number itself may have millions of digits."""
+    return math.lgamma(size + 1) - math.lgamma(drawn + 1) - math.lgamma(size - drawn + 1)
+
+
+# --- several passes of one rank
+
+
+def repetitions(pairs: Iterable[tuple[Pass, Pass]]) -> list[Deviation]:
+    """Passes that train one model on one dataset, of which the second gives what the first gave, in its order."""
+    found: dict[tuple[int, int], dict[int, list[tuple[Pass, Pass]]]] = {}
+    for one, other in pairs:
+        if _are_one_sequence(one, other):
+            lines = one.begun.site, other.begun.site
+            found.setdefault(lines, {}).setdefault(one.rank.rank, []).append((one, other))
+    deviations = []
+    for by_rank in found.values():
+        first, second = by_rank[min(by_rank)][0]
+        cause = "side by side" if second.begun.n < first.end else "begun anew"
+        if cause == "side by side" and first.begun.loader == second.begun.loader:
+            cause = "one loader"
+        texts = {
+            "samples": min(len(first.samples), len(second.samples)),
+            "sampler": second.loader.sampler if second.loader is not None else "sampler",
+            "first": str(first.where) if first.where is not None else "another line",
+        }
+        latest = {rank: its[0][1] for rank, its in by_rank.items()}
+        deviations.append(_of_passes("again", cause, latest, texts, max(map(len, by_rank.values()))))
+    return deviations
+
+
+def _are_one_sequence(one: Pass, other: Pass) -> bool:
+    """Whether both give the same content, sample after sample."""
+    pairs = [(a.print_, b.print_) for a, b in zip(one.samples, other.samples, strict=False) if a.print_ and b.print_]
+    equal = sum(a == b for a, b in pairs)
+    return len({a for a, _ in pairs}) > ENOUGH and equal >= NEARLY_ALL * len(pairs)
+
+
+def empties(lines: Sequence[Line], ranks: int) -> list[Deviation]:
+    """The passes of training loops that give no rank anything, though their dataset has samples."""
+    found = []
+    for line in lines:
+        empty = [
+            passes
+            for _, passes in line.rounds()
+            if len(passes) == ranks and all(one.exhausted and not one.taken for one in passes.values())
+        ]
+        empty = [passes for passes in empty if any(_has_samples(one, line) for one in passes.values())]
+        empty = [passes for passes in empty if not all(_is_at_the_end(one, lines) for one in passes.values())]
+        if not empty:
+            continue
+        passes = empty[0]
+        first = passes[min(passes)]
+        others = any(one.taken for its in line.passes.values() for one in its)
+        is_dropped = first.loader is not None and first.loader.drop_last and not others
+        texts = {"number": line.passes[min(passes)].index(first) + 1, "size": _size(first)}
+        found.append(_of_passes("nothing", "dropped" if is_dropped else "", passes, texts, len(empty)))
+    return found
+
+
+def _size(one: Pass) -> int:
+    return (one.loader.size or 0) if one.loader is not None else 0
+
+
+def _has_samples(one: Pass, line: Line) -> bool:
+    return _size(one) > 0 or any(other.taken for its in line.passes.values() for other in its)
+
+
+def _is_at_the_end(one: Pass, lines: Sequence[Line]) -> bool:
+    """Whether it goes on in an epoch, as its sampler has been told, of which a pass has given the last sample."""
+    earlier = [
+        other
+        for line in lines
+        for other in line.passes.get(one.rank.rank, ())
+        if other.begun.n < one.begun.n and other.taken
+    ]
+    last = max(earlier, key=lambda other: other.begun.n, default=None)
+    return last is not None and one.begun.epoch is not None and one.begun.epoch == last.begun.epoch
+
+
+def outdated(copies: Sequence[Outdated]) -> list[Deviation]:
+    """The workers that go on with a dataset as it was, though the program has changed what samples are made from."""
+    by_line: dict[object, list[Outdated]] = {}
+    for one in copies:
+        by_line.setdefault(one.read.where, []).append(one)
+    found = []
+    for its in by_line.values():
+        first = its[0]
+        number = first.read.begun.number
+        texts = {
+            "names": ", ".join(first.names),
+            "number": number + 1,
+            "since": first.since.begun.number + 1,
+            "dataset": first.read.loader.dataset if first.read.loader is not None else "dataset",
+        }
+        found.append(_of_passes("outdated", "", {one.rank: one.read for one in its}, texts, first.times))
+    return found
+
+
+# --- what models are given
+
+
+def shared(given: Iterable[Given]) -> list[Deviation]:
+    """Models of all ranks that are given the same batches, one after another, while these change.
+
+    Ranks that contribute differently take parts of them within the model, unless it draws random numbers.
+    """
+    found = []
+    for one in given:
+        total = len(one.digests)
+        is_same = total >= ENOUGH and one.equal >= NEARLY_ALL * total
+        is_whole = one.contributions is True or (one.is_declared and one.contributions is None) or (
+            one.is_declared and one.contributions is False and one.draws
+        )  # fmt: skip
+        if is_same and is_whole:
+            texts = {"name": one.name, "equal": one.equal, "of": total}
+            is_certain = one.is_declared and one.change and one.equal == total and one.contributions is True
+            found.append(
+                Deviation("shared", "", one.ranks, None, one.line, texts, is_certain=is_certain, links=(one.name,))
+            )
+    return found
