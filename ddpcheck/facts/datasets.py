@@ -43,11 +43,11 @@ def identity_of(passes: Iterable[Pass]) -> Identity:
     random = changing > 0 or any(_draws(one) for one in passes)
     same = bool(common) and 2 * agreeing >= len(common)
     stable = same or not random or _comes_again(passes)
-    if not same:
-        same = _labels_agree([list(by_rank.values()) for by_rank in labels.values() if len(by_rank) > 1])
+    alike = not same and _labels_agree([list(by_rank.values()) for by_rank in labels.values() if len(by_rank) > 1])
+    same = same or (random and alike)
     return Identity(
         same=same,
-        different=not same and not random and len(common) >= ENOUGH and agreeing == 0,
+        different=not same and not random and not alike and len(common) >= ENOUGH and agreeing == 0,
         random=random,
         stable=stable,
     )

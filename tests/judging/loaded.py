@@ -42,12 +42,14 @@ def through(
     trained: bool = True,
     ended: bool = True,
     between: Sequence[Made] = (),
+    idle: int = 0,
     **more: Any,
 ) -> list[Made]:
     """A pass: a batch of so many samples after the other, each with what happens between it and the next one.
 
     Contents are the indices' own where they are not given; ``ended=False`` is
-    a pass that goes on, ``exhausted=False`` one that was broken off.
+    a pass that goes on, ``exhausted=False`` one that was broken off. After
+    the first ``idle`` batches there is no backward().
     """
     exhausted = more.pop("exhausted", True)
     order = more.pop("order", None)
@@ -64,7 +66,7 @@ def through(
             "indices": array.array("q", indices[start : start + batch]).tobytes() if indices is not None else b"",
             "prints": b"".join(map(digest, part)),
             "labels": b"".join(map(digest, labels[start : start + batch])) if labels is not None else b"",
-            "backwards": place if trained else 0,
+            "backwards": max(0, place - idle) if trained else 0,
             "samples": len(part),
         }
         made += [(ev.Batch, fields), *between]
@@ -76,7 +78,7 @@ def through(
             "samples": len(contents),
             "exhausted": exhausted,
             "order": digest(order if order is not None else tuple(indices)).hex() if indices is not None else "",
-            "backwards": len(starts) if trained else 0,
+            "backwards": len(starts) - idle if trained else 0,
         }
         made.append((ev.PassEnded, fields))
     return made

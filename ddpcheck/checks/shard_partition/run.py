@@ -89,11 +89,11 @@ def judge(world: World) -> Judged:
     findings += sequences.judge(world)
     deviations = [*once.positions(positions.of(world)), *once.repetitions(beside(world))]
     deviations += once.empties(training, world.world_size)
-    given = model_inputs.of(world)
-    deviations += once.shared(given) if not findings else []
-    findings += read_samples(deviations, ROWS)
     if not training:
+        given = model_inputs.of(world)
+        deviations += once.shared(given)
         reasons.append(FEW if any(one.equal for one in given) else INPUTS if given else "")
+    findings += read_samples(deviations, ROWS)
     if checked and not findings and (because := positions.unknown(world)):
         checked, reasons = 0, [because]
     reasons += [NO_COPIES if training and not groups else "", no_loader(world)]

@@ -11,15 +11,15 @@ from msgspec.structs import replace
 from ddpcheck import evidence as ev
 from ddpcheck.checks.shard_partition.data_grounds import NO_COPIES, OTHER_DATA
 from ddpcheck.checks.shard_partition.left_out_samples import IN_PART
-from ddpcheck.checks.shard_partition.readers import ONE_READER
 from ddpcheck.checks.shard_partition.run import (
+    FEW,
+    INPUTS,
     OWN_OR_PARTS,
     PARTS,
     REPLACED,
     UNRECOGNISED,
     judge,
 )
-from ddpcheck.checks.shard_partition.unintended_data import FEW, INPUTS
 from ddpcheck.evidence.sketches import NUMBERS, packed
 from ddpcheck.judging.world import Process, Rank, Stretch, World
 from tests.judging.loaded import OWN, PLAIN, STREAM, drawn, loader, through
@@ -271,10 +271,12 @@ def test_several_passes_are_one_finding():
 
 
 def test_without_a_ddp_model_it_is_a_warning():
-    """Ranks that hold parts of one model by other means may have to read the same."""
+    """Ranks that hold parts of one model by other means may have to read the same, and others train one each."""
     own = [loader(**PLAIN), *through(EVERY)]
     judged = judge(world(own, own))
-    assert [f.severity for f in judged.findings] == ["warning"]
+    assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), NO_COPIES)
+    own += REDUCES
+    assert [f.severity for f in judge(world(own, own)).findings] == ["warning"]
 
 
 def of_one_reader(*reduced, parameters="ab"):
@@ -286,7 +288,7 @@ def of_one_reader(*reduced, parameters="ab"):
 def test_what_samplers_deal_to_one_reader():
     """Ranks that hold parts of one model by hand make their sampler for one reader, and read the same."""
     judged = of_one_reader()
-    assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), ONE_READER)
+    assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), NO_COPIES)
     norms = of_one_reader(carried(0))
     assert norms.findings == ()
 
@@ -335,14 +337,14 @@ def test_parts_of_a_batch_in_a_model_without_a_wrapper():
 
 
 def test_readers_of_several_ranks_each():
-    """Two readers of two ranks each: one of each is compared, and what both give is an overlap."""
+    """Two readers of two ranks each: those that average are compared, and what both give is an overlap."""
     right = [[distributed(n // 2), *through([EVEN, ODD][n // 2])] for n in range(4)]
     averaging = [optimizer(), exchanged(0, *[carried(p, group="0,2#1") for p in (0, 1)]), stepped("gh")]
     others = [optimizer(), exchanged(0, *[carried(p, group="1,3#1") for p in (0, 1)]), stepped("gh")]
     judged = judge(world(*[[*own, *(others if n % 2 else averaging)] for n, own in enumerate(right)]))
-    assert (judged.checked, judged.findings) == (1, ())
-    wrong = [[distributed(n // 2), *through(EVERY)] for n in range(4)]
-    assert [f.severity for f in judge(world(*wrong)).findings] == ["warning"]
+    assert (judged.checked, judged.findings) == (2, ())
+    wrong = [[distributed(n // 2), *through(EVERY), *(others if n % 2 else averaging)] for n in range(4)]
+    assert [f.severity for f in judge(world(*wrong)).findings] == ["warning", "warning"]
 
 
 def test_samples_that_change_are_known_by_their_index():
@@ -565,6 +567,13 @@ def test_inputs_that_all_ranks_share():
     same = [given(n, bytes([n])) for n in range(4)]
     finding = told(same, same)
     assert (finding.severity, finding.count, finding.where.line) == ("warning", 1, 30)
+    certain = [[*contributed(1.0, 2.0), *same], [*contributed(1.0, 2.0), *same]]
+    assert told(*certain).severity == "error"
+    constant = [given(n, b"same") for n in range(4)]
+    assert told([*contributed(1.0, 2.0), *constant], [*contributed(1.0, 2.0), *constant]).severity == "warning"
+    parts = [[*contributed(1.0, 2.0), *same], [*contributed(1.5, -2.0), *same]]
+    assert shared(*parts).findings == ()
+    assert told(*[[*own, drawn("a")] for own in parts]).severity == "warning"
     judged = shared(same, [given(n, bytes([n + 9])) for n in range(4)])
     assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), INPUTS)
 

@@ -7,7 +7,8 @@ import pytest
 from ddpcheck import evidence as ev
 from ddpcheck.checks.shard_partition.run import judge
 from tests.judging.loaded import loader, through
-from tests.judging.written import call, ended, world, wrapped
+from tests.judging.own_reductions import BOTH, optimizer, stepped
+from tests.judging.written import call, ended, exchanged, world, wrapped
 
 LINE = 44
 FRONT, BACK = [[0, 0, 5]], [[0, 5, 4]]
@@ -23,6 +24,10 @@ def rank(*uses, times=2, batch=b"12345678", lengths=(9, 9), **more):
     ]
     given = {"site": LINE, "digests": batch, "lengths": list(lengths), "parts": parts, **more}
     return [*[(ev.Sequences, {**given, "number": number}) for number in range(times)], ended()]
+
+
+REDUCES = [optimizer(), exchanged(0, *BOTH), stepped("gh")]
+"""The program averages gradients itself."""
 
 
 def said(*ranks):
@@ -46,7 +51,8 @@ def test_parts_that_make_up_the_whole():
 def test_parts_that_were_not_seen(unseen, found):
     """Ranks that read the same samples may each take a part of them: on devices nobody looks."""
     loss = (ev.Sequences, {"number": 0, "site": LINE, "unseen": True})
-    ranks = [[loader(), *through([*range(16)]), *([loss] if unseen else []), call(0, LINE, "all_reduce"), ended()]] * 2
+    unsaid = [loss] if unseen else []
+    ranks = [[loader(), *through([*range(16)]), *unsaid, call(0, LINE, "all_reduce"), *REDUCES, ended()]] * 2
     judged = said(*ranks)
     assert (len(judged.findings), bool(judged.skipped_because)) == (found, unseen)
     assert unseen == ("it was not seen on their devices" in judged.skipped_because)
@@ -118,7 +124,7 @@ def test_other_batches_and_whole_sequences():
 
 def test_ranks_that_share_sequences_read_the_same_data_on_purpose():
     """Without their parts it is a finding."""
-    read = [loader(), *through(list(range(16)))]
+    read = [loader(), *through(list(range(16))), *REDUCES]
     parts = rank(INPUTS[0], SHIFTED[0]), rank(INPUTS[1], SHIFTED[1])
     assert len(said([*read, ended()], [*read, ended()]).findings) == 1
     assert said(*[[*read, *own] for own in parts]).findings == ()

@@ -233,7 +233,8 @@ def test_batches_of_a_kind_of_their_own(watched):
     list(DataLoader(DATA, batch_size=4))
     assert [len(one.indices) for one in watched(ev.Batch)] == [32] * 6
     prints = [one.prints for one in watched(ev.Batch)]
-    assert prints[:3] == prints[3:] and len(set(prints)) == 3
+    assert prints[:3] == prints[3:]
+    assert len(set(prints)) == 3
 
 
 def test_padding_and_packing_hide_no_sample(watched):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.shard_partition import resumed, run
-from ddpcheck.checks.shard_partition.resumed import UNKNOWN
-from ddpcheck.facts.passes import loops
+from ddpcheck.checks.shard_partition import run
+from ddpcheck.facts import positions
+from ddpcheck.facts.positions import UNKNOWN
+from ddpcheck.relations import once
 from tests.judging.loaded import OWN, loader, through
 from tests.judging.own_reductions import BOTH, optimizer, stepped
 from tests.judging.written import exchanged, world
@@ -26,7 +27,13 @@ def resumed_world(skipped, taken=40, kept=None, saves=1, loaded=True, seed=0, tr
         fields = {"owner": "optimizer", "kind": "SGD", "missing": [], "unexpected": [], "total": 1, "strict": True}
         loads = [(ev.StateLoaded, {**fields, "site": 9})] if loaded else []
         rest = order[skipped:] if kept is None else kept
-        second = through(rest[rank::2], number=1, exhausted=more.get("exhausted", True))
+        second = through(
+            rest[rank::2],
+            number=1,
+            exhausted=more.get("exhausted", True),
+            idle=more.get("idle", 0),
+            epoch=more.get("epoch", 0),
+        )
         return [loader(**{**OWN, "size": SIZE}), *first, *saved, *loads, *second]
 
     return world(of(0), of(1))
@@ -34,25 +41,35 @@ def resumed_world(skipped, taken=40, kept=None, saves=1, loaded=True, seed=0, tr
 
 def judged(skipped, **more):
     made = resumed_world(skipped, **more)
-    return resumed.judge(made, loops(made))
+    return once.positions(positions.of(made))
 
 
 def unknown(skipped, **more):
-    made = resumed_world(skipped, **more)
-    return resumed.unknown(made, loops(made))
+    return positions.unknown(resumed_world(skipped, **more))
 
 
-@pytest.mark.parametrize(("skipped", "found", "cause"), [
-    (20, "20 of them to be read again: it leaves out 20", "what one rank has read was counted"),
-    (16, "24 of them to be read again: it leaves out 16", "the position that was saved"),
-])  # fmt: skip
-def test_another_position(skipped, found, cause):
+@pytest.mark.parametrize(("skipped", "again", "cause"), [(20, 20, "one rank"), (16, 24, "number")])
+def test_another_position(skipped, again, cause):
     """Too little is left out."""
-    (finding,) = judged(skipped)
-    assert (finding.severity, finding.ranks) == ("warning", (0, 1))
-    assert "leave out the 40 samples" in finding.expected
-    assert finding.found.startswith(found)
-    assert finding.cause.startswith(cause)
+    (deviation,) = judged(skipped)
+    assert (deviation.ranks, deviation.cause) == ((0, 1), cause)
+    texts = {"read": 40, "again": again, "left": skipped, "unread": 0}
+    assert {key: deviation.texts[key] for key in texts} == texts
+
+
+@pytest.mark.parametrize(("order", "more", "cause"), [
+    ([], {}, ""), ([*range(30, 96), *range(30)], {}, "order"), ([*range(30, 96), *range(30)], {"epoch": 1}, "epoch"),
+])  # fmt: skip
+def test_a_loop_that_hands_out_what_it_skips(order, more, cause):
+    """The first batches are left alone, to come to the position: they have to be those that had been read."""
+    found = judged(0, kept=order or ORDER, idle=5, **more)
+    assert [one.cause for one in found] == ([cause] if cause else [])
+
+
+def test_as_many_samples_of_another_order():
+    """A sampler that goes on where the ranks stopped, in the order of another epoch."""
+    (deviation,) = judged(40, seed=30)
+    assert (deviation.cause, deviation.texts["unread"], deviation.texts["again"]) == ("order", 30, 30)
 
 
 @pytest.mark.parametrize("skipped", [40, 32, 0, 44, 80])

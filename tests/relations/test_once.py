@@ -1,0 +1,90 @@
+"""R5: what is read again, twice, or not at all, over passes written by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpcheck.facts.passes import beside, loops
+from ddpcheck.relations import once
+from tests.judging.loaded import PLAIN, STREAM, loader, through
+from tests.judging.written import step, world
+
+EVERY = list(range(16))
+
+
+def repeated(second, contents=None, together=True, ranks=2, **more):
+    """What is said of two loaders over one dataset, whose batches are trained on side by side."""
+    one, other = through(EVERY, **more), through(second, of=1, line=21, contents=contents, **more)
+    made = [loader(**PLAIN), loader(**PLAIN, loader=1)]
+    if together:
+        made += [record for pair in zip(one[:-1], other[:-1], strict=True) for record in pair]
+        made += [step(9), one[-1], other[-1]]
+    else:
+        made += [*one[:-1], step(9), one[-1], *other[:-1], step(9, number=1), other[-1]]
+    return once.repetitions(beside(world(*[made] * ranks)))
+
+
+def test_one_order_that_is_dealt_out_twice():
+    """Two loaders with one seed: the second one gives what the first gives."""
+    (found,) = repeated(EVERY)
+    assert (found.pattern, found.cause, found.ranks, found.times) == ("again", "side by side", (0, 1), 1)
+    assert (found.texts["samples"], found.line.line) == (16, 21)
+
+
+def test_a_pass_that_is_begun_anew_by_another_loader():
+    """Both are left before their end, in one epoch: the rest of the order is read by neither."""
+    (found,) = repeated(EVERY, together=False, exhausted=False)
+    assert found.cause == "begun anew"
+
+
+@pytest.mark.parametrize("more", [
+    {"second": EVERY[::-1]}, {"second": EVERY, "contents": [f"view {i}" for i in EVERY]},
+    {"second": EVERY, "together": False},
+], ids=["another order", "another view", "a pass each"])  # fmt: skip
+def test_what_is_no_repetition(more):
+    """Another order, the same samples in another form, and one pass after another."""
+    assert repeated(**more) == []
+
+
+def test_few_samples_may_be_equal_by_chance():
+    """Data may hold a sample many times."""
+    assert repeated(EVERY, contents=[i % 3 for i in EVERY]) == []
+
+
+def empties(*each, ranks=2, **more):
+    """What is said of passes of a loop, one after the other, each with what it gives."""
+    made = [loader(**more)]
+    for number, (indices, more) in enumerate(each):
+        made += through(indices, number=number, **more)
+    return once.empties([one for one in loops(world(*[made] * ranks)) if one.training], 2)
+
+
+FULL = (EVERY, {"epoch": 0})
+
+
+def test_a_pass_without_samples():
+    """The others had some."""
+    (found,) = empties(FULL, ([], {"epoch": 1}), (EVERY, {"epoch": 2}))
+    assert (found.pattern, found.cause, found.ranks, found.texts["number"]) == ("nothing", "", (0, 1), 2)
+    (found,) = empties((None, {"contents": EVERY, "epoch": None}), (None, {"contents": [], "epoch": None}), **STREAM)
+    assert found.times == 1
+
+
+def test_a_loader_that_drops_all_it_has():
+    """Its only batch is not full."""
+    (found,) = empties(([], {}), ([], {}), size=3, drop_last=True)
+    assert (found.cause, found.times) == ("dropped", 2)
+
+
+@pytest.mark.parametrize("each", [
+    [FULL, ([], {"epoch": 0}), (EVERY, {"epoch": 1})], [FULL, ([], {"epoch": 1, "exhausted": False})], [FULL, FULL],
+], ids=["the rest of an epoch", "a look", "samples"])  # fmt: skip
+def test_passes_that_may_be_empty(each):
+    """What is left of an epoch that was read to its end; a loop that was left at once."""
+    assert empties(*each) == []
+
+
+def test_data_that_hold_nothing():
+    """No samples in the dataset, none in a pass."""
+    assert empties(([], {}), size=0) == []
+    assert empties(FULL, ([], {"epoch": 1}), ranks=1) == []
