@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.facts.passes import Pass
+from ddpcheck.facts.passes import Line, Pass
 from ddpcheck.vocabulary.model import Struct
 
 ENOUGH = 4
@@ -51,6 +51,16 @@ def identity_of(passes: Iterable[Pass]) -> Identity:
         random=random,
         stable=stable,
     )
+
+
+def single_prints(line: Line) -> set[bytes]:
+    """What the data hold once: in some pass that all ranks have gone through to its end, it came once."""
+    found: set[bytes] = set()
+    for _, passes in line.rounds():
+        if len(passes) == len(line.passes) and all(one.whole for one in passes.values()):
+            times = Counter(s.print_ for one in passes.values() for s in one.samples if s.print_ is not None)
+            found.update(print_ for print_, number in times.items() if number == 1)
+    return found
 
 
 def by_index(passes: Sequence[Pass], identity: Identity) -> bool:

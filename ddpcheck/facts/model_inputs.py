@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.facts import exchanges, moments, sketches
+from ddpcheck.facts.passes import Pass, every_pass
 from ddpcheck.facts.readers import Readers, readers
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.world import Rank, World
@@ -41,7 +43,41 @@ class Given(NamedTuple):
         return len({one[0] for one in self.digests}) == len(self.digests)
 
 
+class Replay(NamedTuple):
+    """A pass through a loader that shuffles, after which models are given its batches once more, in their order."""
+
+    rank: int
+    first: Pass
+    forwards: int
+    """So many, one after the other, are seen to be the same."""
+
+
+@once_per_world
+def replays(world: World) -> list[Replay]:
+    """Of each rank and loader the first one."""
+    return [one for rank, passes in zip(world, every_pass(world), strict=True) for one in _replays(rank, passes)]
+
+
+def _replays(rank: Rank, passes: Sequence[Pass]) -> Iterator[Replay]:
+    over = {(p.begun.loader, p.begun.number): p for p in passes if p.exhausted and p.loader and p.loader.shuffle}
+    for by_number in _inputs(rank, None).values():
+        given = [by_number[number] for number in sorted(by_number) if number < ev.EVERY_INPUT]
+        for key, its in groupby(given, lambda one: (one.loader, one.pass_)):
+            one = over.pop(key, None) if key[0] is not None else None
+            if one is None:
+                continue
+            first = list(its)
+            later = [g for g in given if g.number > first[-1].number and g.loader is None and g.n > one.end]
+            pairs = list(zip(first, later, strict=False))
+            if len(pairs) >= ENOUGH and all(a.digest == b.digest for a, b in pairs):
+                yield Replay(rank.rank, one, len(pairs))
+
+
 _Key = tuple[int | None, int | None]
+
+
+ENOUGH = 3
+"""Forwards that have to be equal, one after the other."""
 
 
 @once_per_world

@@ -121,6 +121,15 @@ class Pass:
                 turns.append(worker)
                 yield one
 
+    @cached_property
+    def by_worker(self) -> list[list[bytes]]:
+        """What each worker process has read of a stream; none where it is read by index, or by this process."""
+        each = [
+            [s.print_ for one in its.values() if not one.indices for s in _samples(one) if s.print_ is not None]
+            for its in self.fetched.values()
+        ]
+        return [prints for prints in each if prints]
+
     @property
     def whole(self) -> bool:
         """Every sample is known by its index or content."""

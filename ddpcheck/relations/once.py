@@ -9,13 +9,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from ddpcheck.facts.model_inputs import Given
+from ddpcheck.facts.model_inputs import Given, Replay
 from ddpcheck.facts.passes import Line, Pass
 from ddpcheck.facts.positions import Resumption
 from ddpcheck.facts.worker_copies import Outdated
 from ddpcheck.vocabulary.model import CallSite
 
-Pattern = Literal["position", "again", "nothing", "outdated", "shared"]
+Pattern = Literal["position", "again", "workers", "nothing", "outdated", "replayed", "shared"]
 """A pass that goes on after a load leaves out others than had been read; a second pass gives the samples of one beside
 it, or before it, once more; a pass gives none; workers read a dataset as it was; all ranks' models are given one
 batch."""
@@ -24,6 +24,10 @@ BY_CHANCE = 1e-3
 """How likely a pass may be to leave out, of samples that were read, as many by chance as it does."""
 ENOUGH = 3
 """Forwards, or samples, of which fewer may be equal by chance."""
+SOME = 0.12
+"""The part of the samples that may come twice, to even workers out."""
+CHANCE = 4
+"""So many more pairs between two workers than within them may come of data that hold samples twice."""
 NEARLY_ALL = 0.9
 """The part of the forwards, or samples, that has to be equal."""
 
@@ -132,6 +136,29 @@ def _are_one_sequence(one: Pass, other: Pass) -> bool:
     return len({a for a, _ in pairs}) > ENOUGH and equal >= NEARLY_ALL * len(pairs)
 
 
+def workers(lines: Iterable[Line]) -> list[Deviation]:
+    """The streams that several worker processes of a rank read alike.
+
+    Data may hold a sample twice, and then there are such pairs within a worker as well as between two of them.
+    """
+    found = []
+    for line in lines:
+        alike: list[tuple[Pass, int, int]] = []
+        for one in (one for passes in line.passes.values() for one in passes if len(one.by_worker) > 1):
+            sets = [set(prints) for prints in one.by_worker]
+            total = sum(map(len, one.by_worker))
+            surplus = sum(map(len, sets)) - len(set().union(*sets))
+            chance = CHANCE * (total - sum(map(len, sets))) * (len(sets) - 1)
+            if surplus > max(ENOUGH, SOME * total + chance):
+                alike.append((one, surplus, total))
+        if alike:
+            first, surplus, total = alike[0]
+            latest = {one.rank.rank: one for one, _, _ in reversed(alike)}
+            texts = {"surplus": surplus, "samples": total, "workers": len(first.by_worker)}
+            found.append(_of_passes("workers", "", latest, texts, len({one.begun.number for one, _, _ in alike})))
+    return found
+
+
 def empties(lines: Sequence[Line], ranks: int) -> list[Deviation]:
     """The passes of training loops that give no rank anything, though their dataset has samples."""
     found = []
@@ -194,6 +221,17 @@ def outdated(copies: Sequence[Outdated]) -> list[Deviation]:
 
 
 # --- what models are given
+
+
+def replays(again: Iterable[Replay]) -> list[Deviation]:
+    """The passes through loaders that shuffle, whose batches are trained on in one order over and over."""
+    by_line: dict[object, list[Replay]] = {}
+    for one in again:
+        by_line.setdefault(one.first.where, []).append(one)
+    return [
+        _of_passes("replayed", "", {one.rank: one.first for one in its}, {"forwards": its[0].forwards, "epoch": "none"})
+        for its in by_line.values()
+    ]
 
 
 def shared(given: Iterable[Given]) -> list[Deviation]:

@@ -10,6 +10,7 @@ CHECK = Check(
     unit="reshuffle",
     rules=(
         Rule("same-order-each-epoch", "a sampler that shuffles gives the same order in several epochs"),
+        Rule("batches-of-first-pass-again", "the batches of a shuffled pass are trained on over and over"),
         Rule("outdated-dataset-in-workers", "worker processes read a dataset as it was before the program changed it"),
         Rule(
             "unshuffled-training-data",

@@ -8,32 +8,16 @@ from collections.abc import Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks.epoch_reshuffle import causes
 from ddpcheck.checks.epoch_reshuffle.causes import NO_CHANCE
-from ddpcheck.checks.rows import Words
-from ddpcheck.checks.sample_rows import SampleRow, read_samples
+from ddpcheck.checks.epoch_reshuffle.rows import ROWS
+from ddpcheck.checks.sample_rows import read_samples
 from ddpcheck.evidence.epochs import SamplerPass
-from ddpcheck.facts import worker_copies
+from ddpcheck.facts import model_inputs, worker_copies
 from ddpcheck.facts.passes import Pass, loops, no_loader
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.relations import once
 from ddpcheck.vocabulary.model import CallSite, Finding
 
 Key = tuple[str, str, int, str]
-
-OUTDATED = SampleRow(
-    rule="outdated-dataset-in-workers",
-    pattern="outdated",
-    expected="pass {number} to read the dataset as the program has set it before",
-    found="the workers to hold {names} as it was before pass {since}, and the program to hold something else",
-    causes={
-        "": Words(
-            "persistent_workers keeps the copies of the dataset that the workers were given at first; what the program "
-            "changes later, it changes in a copy of its own",
-            "Leave persistent_workers off, keep the value in shared memory (torch.tensor(0).share_memory_()), or let "
-            "it come to the workers with the indices.",
-        )
-    },
-    subject="the copies of {dataset} in the worker processes",
-)
 
 
 def judge(world: World) -> Judged:
@@ -66,7 +50,8 @@ def judge(world: World) -> Judged:
         finding = _repeated(by_rank, links[key]) or _never_shuffled(by_rank, links[key])
         if finding is not None:
             findings.append(finding)
-    findings += read_samples(once.outdated(worker_copies.of(world)), (OUTDATED,))
+    deviations = [*once.outdated(worker_copies.of(world)), *once.replays(model_inputs.replays(world))]
+    findings += read_samples(deviations, ROWS)
     because = no_loader(world) or "no shuffled loader was seen to go through equally many samples twice in training"
     return Judged(checked=checked, of=repeated, findings=tuple(findings), skipped_because="" if checked else because)
 

@@ -53,6 +53,21 @@ ROWS = (
         },
     ),
     SampleRow(
+        rule="repeated-samples",
+        pattern="workers",
+        expected="each sample from one worker process in one pass through the training data",
+        found="{samples:,} samples from {workers} workers of one rank; {surplus:,} of them repeat a sample of another "
+        "worker",
+        causes={
+            "": Words(
+                "the dataset gives each worker process of a rank the same samples, or each shuffles an order of its "
+                "own before it takes its part",
+                "Cut the samples or files by rank and by worker (get_worker_info()), from an order that is the same "
+                "in all of them: the same seed and epoch for what shuffles it.",
+            )
+        },
+    ),
+    SampleRow(
         rule="no-samples-read",
         pattern="nothing",
         expected="a pass in training to give samples",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from ddpcheck.checks.shard_partition.readers import ONE_READER, beside_the_first
 from ddpcheck.checks.shard_partition.rows import ROWS
 from ddpcheck.checks.shard_partition.unintended_data import sampler_lost
 from ddpcheck.facts import model_inputs, positions
-from ddpcheck.facts.datasets import Identity, by_index, identity_of
+from ddpcheck.facts.datasets import Identity, by_index, identity_of, single_prints
 from ddpcheck.facts.passes import Line, Pass, Sample, beside, data_groups, every_pass, loops, no_loader, shared_passes
 from ddpcheck.facts.readers import readers
 from ddpcheck.judging.values_by_key import by_key
@@ -89,6 +89,7 @@ def judge(world: World) -> Judged:
     findings += sequences.judge(world)
     deviations = [*once.positions(positions.of(world)), *once.repetitions(beside(world))]
     deviations += once.empties(training, world.world_size)
+    deviations += once.workers([line for line in training if line.link not in told])
     if not training:
         given = model_inputs.of(world)
         deviations += once.shared(given)
@@ -121,6 +122,7 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
         for number, passes in line.rounds()
         if any(sequences.is_compared(world, one) for rank, one in passes.items() if rank in everyone)
     }
+    single = single_prints(line)
     overlaps: list[Overlap] = []
     gap: Finding | None = None
     epochs: dict[int, left_out_samples.Epoch] = {}
@@ -130,7 +132,7 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
         if len(shared) < 2 or looked_at == ROUNDS:
             continue
         looked_at += 1
-        found = _overlap(number, shared, identity)
+        found = _overlap(number, shared, identity, single)
         if isinstance(found, Overlap):
             overlaps.append(found)
         elif found:
@@ -161,7 +163,9 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
 # --- overlap
 
 
-def _overlap(number: int, passes: Mapping[int, Pass], identity: Identity) -> Overlap | str:
+def _overlap(
+    number: int, passes: Mapping[int, Pass], identity: Identity, single: Collection[Hashable]
+) -> Overlap | str:
     """What several ranks had in one round; else why that was not seen, or nothing where they had nothing in common."""
     indexed = by_index(list(passes.values()), identity)
     stands: Callable[[Sample], Hashable | None] = (lambda s: s.place) if indexed else (lambda s: s.print_)
@@ -176,7 +180,7 @@ def _overlap(number: int, passes: Mapping[int, Pass], identity: Identity) -> Ove
     epoch = None if replaces else _one_epoch(draw, loaders[0], padding or 0)
     if epoch is None:
         return _same_sequence(number, passes, draw, indexed) or REPLACED
-    again = sum(len(keys) - len(set(keys)) for keys in epoch.values())
+    again = sum(n - 1 for keys in epoch.values() for key, n in Counter(keys).items() if indexed or key not in single)
     seen = Counter(key for keys in epoch.values() for key in set(keys))
     surplus = sum(n - 1 for n in seen.values())
     possible = sum(len(set(keys)) for keys in epoch.values()) - max(len(set(keys)) for keys in epoch.values())
