@@ -105,7 +105,7 @@ def of(world: World) -> list[Given]:
                     wrapper,
                     group.ranks[0].where(first.site),
                     [tuple(one[key].digest for one in its) for key in keys],
-                    _contribute_alike([_contributions(rank) for rank in group.ranks]),
+                    _contribute_alike([contributions(rank) for rank in group.ranks]),
                     any(_draws(rank) for rank in group.ranks),
                 )
             )
@@ -121,8 +121,12 @@ def _inputs(rank: Rank, models: Mapping[Rank, set[int]] | None) -> dict[_Key, di
     return found
 
 
-def _contributions(rank: Rank) -> dict[tuple[int, str], sketches.Numbers]:
-    """What each backward() has contributed to each parameter."""
+Contributions = Mapping[tuple[int, str], sketches.Numbers]
+"""By backward() call and parameter."""
+
+
+def contributions(rank: Rank) -> Contributions:
+    """What each backward() of a rank has contributed to each parameter."""
     return {
         (one.backward, moments.pieces(rank)[piece].path): one.sketch
         for window in moments.windows(rank).values()
@@ -132,7 +136,7 @@ def _contributions(rank: Rank) -> dict[tuple[int, str], sketches.Numbers]:
     }
 
 
-def _contribute_alike(each: Sequence[Mapping[tuple[int, str], sketches.Numbers]]) -> bool | None:
+def _contribute_alike(each: Sequence[Contributions]) -> bool | None:
     common = set(each[0]).intersection(*each[1:])
     if not common:
         return None

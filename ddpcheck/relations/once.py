@@ -239,7 +239,7 @@ def shared(given: Iterable[Given]) -> list[Deviation]:
 
     Ranks that contribute differently take parts of them within the model, unless it draws random numbers.
     """
-    found = []
+    found: dict[tuple[int, ...], Deviation] = {}
     for one in given:
         total = len(one.digests)
         is_same = total >= ENOUGH and one.equal >= NEARLY_ALL * total
@@ -249,7 +249,7 @@ def shared(given: Iterable[Given]) -> list[Deviation]:
         if is_same and is_whole:
             texts = {"name": one.name, "equal": one.equal, "of": total}
             is_certain = one.is_declared and one.change and one.equal == total and one.contributions is True
-            found.append(
-                Deviation("shared", "", one.ranks, None, one.line, texts, is_certain=is_certain, links=(one.name,))
-            )
-    return found
+            links = (one.name,)
+            deviation = Deviation("shared", "", one.ranks, None, one.line, texts, is_certain=is_certain, links=links)
+            found.setdefault(one.ranks, deviation)
+    return list(found.values())

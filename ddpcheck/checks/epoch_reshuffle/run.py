@@ -53,7 +53,11 @@ def judge(world: World) -> Judged:
     deviations = [*once.outdated(worker_copies.of(world)), *once.replays(model_inputs.replays(world))]
     findings += read_samples(deviations, ROWS)
     because = no_loader(world) or "no shuffled loader was seen to go through equally many samples twice in training"
-    return Judged(checked=checked, of=repeated, findings=tuple(findings), skipped_because="" if checked else because)
+    # What a finding counts has been compared.
+    checked = max([checked, *(finding.count for finding in findings)])
+    return Judged(
+        checked=checked, of=max(repeated, checked), findings=tuple(findings), skipped_because="" if checked else because
+    )
 
 
 def _shuffles(passes: Sequence[Pass]) -> bool:

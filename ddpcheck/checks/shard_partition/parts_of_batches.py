@@ -11,12 +11,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.facts import moments, sketches
+from ddpcheck.facts import sketches
 from ddpcheck.facts.datasets import Identity, by_index
+from ddpcheck.facts.model_inputs import Contributions, contributions
 from ddpcheck.facts.passes import Pass
-from ddpcheck.facts.sketches import Numbers
 from ddpcheck.judging.values_by_key import by_key
-from ddpcheck.judging.world import Rank
 
 ROUNDS = 8
 """Passes that are looked at."""
@@ -52,23 +51,12 @@ def sharers(there: Mapping[int, Sequence[Pass]], identity: Identity, wrapped: bo
         if _have_parts([_windows(there[rank]) for rank in ones]):
             found.update(ones[1:])
         elif not wrapped:
-            lowest, *others = [_gradients(there[rank][0].rank) for rank in ones]
+            lowest, *others = [contributions(there[rank][0].rank) for rank in ones]
             found.update(rank for rank, own in zip(ones[1:], others, strict=True) if _differ(lowest, own))
     return found
 
 
-def _gradients(rank: Rank) -> dict[Hashable, Numbers]:
-    """What each backward() has contributed to each parameter."""
-    return {
-        (one.backward, moments.pieces(rank)[piece].path): one.sketch
-        for window in moments.windows(rank).values()
-        for its in window
-        for piece, each in its.contributions.items()
-        for one in each
-    }
-
-
-def _differ(mine: Mapping[Hashable, Numbers], yours: Mapping[Hashable, Numbers]) -> bool:
+def _differ(mine: Contributions, yours: Contributions) -> bool:
     """Whether two ranks have contributed different gradients, in half of what can be compared at least."""
     common = mine.keys() & yours.keys()
     differing = sum(not sketches.are_alike(mine[key], yours[key]) for key in common)

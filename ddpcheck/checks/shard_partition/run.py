@@ -12,7 +12,6 @@ from ddpcheck.checks.sample_rows import read_samples
 from ddpcheck.checks.shard_partition import causes, left_out_samples, one_copy, sequences
 from ddpcheck.checks.shard_partition.data_grounds import NO_COPIES, share_out, why_ungrounded
 from ddpcheck.checks.shard_partition.parts_of_batches import sharers
-from ddpcheck.checks.shard_partition.readers import ONE_READER, beside_the_first
 from ddpcheck.checks.shard_partition.rows import ROWS
 from ddpcheck.checks.shard_partition.unintended_data import sampler_lost
 from ddpcheck.facts import model_inputs, positions
@@ -90,6 +89,7 @@ def judge(world: World) -> Judged:
     deviations = [*once.positions(positions.of(world)), *once.repetitions(beside(world))]
     deviations += once.empties(training, world.world_size)
     deviations += once.workers([line for line in training if line.link not in told])
+    made = shared_passes(training, groups)
     if not training:
         given = model_inputs.of(world)
         deviations += once.shared(given)
@@ -99,8 +99,10 @@ def judge(world: World) -> Judged:
         checked, reasons = 0, [because]
     reasons += [NO_COPIES if training and not groups else "", no_loader(world)]
     because = next(filter(None, reasons), "no two ranks were seen to train with one loader")
-    made = shared_passes(training, groups)
-    return Judged(checked=checked, of=made, findings=tuple(findings), skipped_because="" if checked else because)
+    # What a finding counts has been compared.
+    checked = max([checked, *(finding.count for finding in findings)])
+    because = "" if checked else because
+    return Judged(checked=checked, of=max(made, checked), findings=tuple(findings), skipped_because=because)
 
 
 def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -> tuple[int, list[Finding], str]:
@@ -108,15 +110,13 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
 
     How many passes were compared, what was found, and why passes were not compared.
     """
-    everyone = {rank: line.passes[rank] for rank in ranks if rank in line.passes}
-    beside = set[int]() if wrapped else beside_the_first(world, everyone)
-    there = {rank: passes for rank, passes in everyone.items() if rank not in beside}
+    there = everyone = {rank: line.passes[rank] for rank in ranks if rank in line.passes}
     looked = [[one for one in passes if one.samples][:ROUNDS] for passes in there.values()]
     identity = identity_of([one for passes in looked for one in passes])
     # Ranks that take their parts of one batch count as one.
     apart = sharers(there, identity, wrapped).union(there.keys() & set(sequences.others(world)))
     there = {rank: passes for rank, passes in there.items() if rank not in apart}
-    because = PARTS if apart else ONE_READER if beside else ""
+    because = PARTS if apart else ""
     compared = {
         number
         for number, passes in line.rounds()
@@ -138,7 +138,7 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
         elif found:
             because = because or found
             continue
-        elif world.complete and len(shared) + len(apart | beside) == len(ranks):
+        elif world.complete and len(shared) + len(apart) == len(ranks):
             everyones = {rank: ones[number] for rank, ones in line.passes.items() if number < len(ones)}
             gap = gap or left_out_samples.left_out(line, everyones)
             epoch = left_out_samples.own_epoch(shared)
