@@ -105,7 +105,7 @@ def of(world: World) -> list[Given]:
                     wrapper,
                     group.ranks[0].where(first.site),
                     [tuple(one[key].digest for one in its) for key in keys],
-                    _contribute_alike([contributions(rank) for rank in group.ranks]),
+                    _contribute_alike(group.ranks),
                     any(_draws(rank) for rank in group.ranks),
                 )
             )
@@ -121,14 +121,14 @@ def _inputs(rank: Rank, models: Mapping[Rank, set[int]] | None) -> dict[_Key, di
     return found
 
 
-Contributions = Mapping[tuple[int, str], sketches.Numbers]
-"""By backward() call and parameter."""
+Contributions = Mapping[tuple[int, int, str], sketches.Numbers]
+"""By backward() call, model and parameter."""
 
 
 def contributions(rank: Rank) -> Contributions:
     """What each backward() of a rank has contributed to each parameter."""
     return {
-        (one.backward, moments.pieces(rank)[piece].path): one.sketch
+        (one.backward, moments.pieces(rank)[piece].model, moments.pieces(rank)[piece].path): one.sketch
         for window in moments.windows(rank).values()
         for its in window
         for piece, each in its.contributions.items()
@@ -136,11 +136,20 @@ def contributions(rank: Rank) -> Contributions:
     }
 
 
-def _contribute_alike(each: Sequence[Contributions]) -> bool | None:
+def _contribute_alike(ranks: Sequence[Rank]) -> bool | None:
+    each = [contributions(rank) for rank in ranks]
     common = set(each[0]).intersection(*each[1:])
-    if not common:
+    # What is stepped and in no module may be where ranks contribute otherwise.
+    if not common or not all(map(_are_known, ranks, each)):
         return None
     return all(sketches.are_alike(each[0][key], other[key]) for key in common for other in each[1:])
+
+
+def _are_known(rank: Rank, contributed: Contributions) -> bool:
+    """Whether it is known of all that a rank steps what backward() contributes to it."""
+    stepped = {piece for its in moments.windows(rank).values() for window in its for piece in window.places}
+    pieces = moments.pieces(rank)
+    return {(pieces[one].model, pieces[one].path) for one in stepped} <= {key[1:] for key in contributed}
 
 
 def _draws(rank: Rank) -> bool:

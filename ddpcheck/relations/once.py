@@ -23,7 +23,9 @@ batch."""
 BY_CHANCE = 1e-3
 """How likely a pass may be to leave out, of samples that were read, as many by chance as it does."""
 ENOUGH = 3
-"""Forwards, or samples, of which fewer may be equal by chance."""
+"""Samples, of which fewer may be equal by chance."""
+FORWARDS = 5
+"""Fewer may be a try of something else, for which any data will do."""
 SOME = 0.12
 """The part of the samples that may come twice, to even workers out."""
 CHANCE = 4
@@ -242,7 +244,7 @@ def shared(given: Iterable[Given]) -> list[Deviation]:
     found: dict[tuple[int, ...], Deviation] = {}
     for one in given:
         total = len(one.digests)
-        is_same = total >= ENOUGH and one.equal >= NEARLY_ALL * total
+        is_same = total >= FORWARDS and one.equal >= NEARLY_ALL * total
         is_whole = one.contributions is True or (one.is_declared and one.contributions is None) or (
             one.is_declared and one.contributions is False and one.draws
         )  # fmt: skip

@@ -12,11 +12,6 @@ CHECK = Check(
         Rule("same-order-each-epoch", "a sampler that shuffles gives the same order in several epochs"),
         Rule("batches-of-first-pass-again", "the batches of a shuffled pass are trained on over and over"),
         Rule("outdated-dataset-in-workers", "worker processes read a dataset as it was before the program changed it"),
-        Rule(
-            "unshuffled-training-data",
-            "training data come in the same order in every epoch, with shuffle=False",
-            advisory=True,
-        ),
     ),
     follows=("shard-partition",),
     rests_on=(*GROUPS, "collectives", "backwards", "passes", "samplers"),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise
 
-from ddpcheck import evidence as ev
 from ddpcheck.checks.epoch_reshuffle import causes
-from ddpcheck.checks.epoch_reshuffle.causes import NO_CHANCE
 from ddpcheck.checks.epoch_reshuffle.rows import ROWS
 from ddpcheck.checks.sample_rows import read_samples
 from ddpcheck.evidence.epochs import SamplerPass
@@ -17,47 +16,65 @@ from ddpcheck.judging.world import Judged, World
 from ddpcheck.relations import once
 from ddpcheck.vocabulary.model import CallSite, Finding
 
-Key = tuple[str, str, int, str]
+Course = dict[int, list[Pass]]
+"""By rank: passes through one dataset, one after the other."""
 
 
 def judge(world: World) -> Judged:
-    """Compare the orders of each rank's training passes over one dataset with each other.
-
-    Where every epoch has a loader of its own, the line that makes it is what they have in common.
-    """
-    trained: dict[Key, dict[int, list[Pass]]] = defaultdict(lambda: defaultdict(list))
-    links: dict[Key, str] = {}
-    for line in loops(world):
-        if line.training:
-            for rank, passes in line.passes.items():
-                for one in passes:
-                    loader = one.loader
-                    if loader is not None and one.ended is not None and one.ended.order:
-                        made = one.rank.where(loader.site)
-                        key = (str(made), str(one.where), loader.dataset_id, loader.sampler)
-                        trained[key][rank].append(one)
-                        links.setdefault(key, line.link)
+    """Compare the orders of each rank's training passes over one dataset with each other."""
     checked = repeated = 0
     findings = []
-    for key, by_rank in trained.items():
-        repeated += max(len(passes) - 1 for passes in by_rank.values())
-        for passes in by_rank.values():
-            passes.sort(key=lambda one: one.begun.n)
+    for link, course in _courses(world):
+        repeated += max(len(passes) - 1 for passes in course.values())
         checked += min(
             causes.compared([*map(_told, passes)], _is_distributed(passes)) if _shuffles(passes) else 0
-            for passes in by_rank.values()
+            for passes in course.values()
         )
-        finding = _repeated(by_rank, links[key]) or _never_shuffled(by_rank, links[key])
-        if finding is not None:
+        if (finding := _repeated(course, link)) is not None:
             findings.append(finding)
     deviations = [*once.outdated(worker_copies.of(world)), *once.replays(model_inputs.replays(world))]
     findings += read_samples(deviations, ROWS)
     because = no_loader(world) or "no shuffled loader was seen to go through equally many samples twice in training"
     # What a finding counts has been compared.
     checked = max([checked, *(finding.count for finding in findings)])
-    return Judged(
-        checked=checked, of=max(repeated, checked), findings=tuple(findings), skipped_because="" if checked else because
-    )
+    because = "" if checked else because
+    return Judged(checked=checked, of=max(repeated, checked), findings=tuple(findings), skipped_because=because)
+
+
+def _courses(world: World) -> Iterator[tuple[str, Course]]:
+    """With the link of a loader. Where every epoch has a loader of its own, they have in common the line that makes it.
+
+    Loaders of one line that are gone through side by side have a course each.
+    """
+    found: dict[tuple[object, ...], Course] = defaultdict(lambda: defaultdict(list))
+    links: dict[tuple[object, ...], str] = {}
+    for line in (line for line in loops(world) if line.training):
+        for rank, one in ((rank, one) for rank, passes in line.passes.items() for one in passes):
+            if one.loader is not None and one.ended is not None and one.ended.order:
+                made = one.rank.where(one.loader.site)
+                key: tuple[object, ...] = str(made), str(one.where), one.loader.dataset_id, one.loader.sampler
+                found[key][rank].append(one)
+                links.setdefault(key, line.link)
+    for its, course in found.items():
+        for passes in course.values():
+            passes.sort(key=lambda one: one.begun.n)
+        if not any(_are_side_by_side(*pair) for passes in course.values() for pair in pairwise(passes)):
+            yield links[its], course
+            continue
+        for turn in range(max(len({one.begun.loader for one in passes}) for passes in course.values())):
+            own = {rank: _of_loader(passes, turn) for rank, passes in course.items()}
+            yield links[its], {rank: passes for rank, passes in own.items() if passes}
+
+
+def _are_side_by_side(one: Pass, other: Pass) -> bool:
+    """Whether batches of one come after those of another that has begun later."""
+    return bool(one.batches and other.batches) and one.batches[-1].n > other.batches[0].n
+
+
+def _of_loader(passes: Sequence[Pass], turn: int) -> list[Pass]:
+    """Those through the first loader, the second, and so on."""
+    loader = next(islice(dict.fromkeys(one.begun.loader for one in passes), turn, None), None)
+    return [one for one in passes if one.begun.loader == loader]
 
 
 def _shuffles(passes: Sequence[Pass]) -> bool:
@@ -104,59 +121,6 @@ def _repeated(by_rank: dict[int, list[Pass]], link: str) -> Finding | None:
         proof=(*_made(passes[b]), *(((rank, seeded),) if seeded is not None else ())),
         links=(f"epochs of {link}",),
     )
-
-
-def _never_shuffled(by_rank: dict[int, list[Pass]], link: str) -> Finding | None:
-    """Training data that a distributed sampler gives in one order all the time, because it was told to."""
-    for passes in by_rank.values():
-        if len(passes) < 2 or not all(_told_not_to(one.loader) for one in passes):
-            return None
-        if len({(one.ended.order, one.ended.samples) for one in passes if one.ended is not None}) != 1:
-            return None
-        if passes[0].ended is None or passes[0].ended.samples < NO_CHANCE or _dataset_shuffles(passes):
-            return None
-    rank = min(by_rank)
-    first = by_rank[rank][0]
-    loader = first.loader
-    if loader is None:
-        return None
-    made = first.rank.where(loader.sampler_site) or first.rank.where(loader.site)
-    return Finding(
-        rule="unshuffled-training-data",
-        severity="warning",
-        ranks=tuple(sorted(by_rank)),
-        subject=f"the {loader.sampler}",
-        expected="training data in another order in every epoch",
-        found=f"a {loader.sampler} with shuffle=False, and {len(by_rank[rank])} training passes in the same order",
-        advice="Give the sampler of the training data shuffle=True, and call its set_epoch(epoch) in every epoch, "
-        "unless the order of the samples has a meaning.",
-        where=made,
-        count=len(by_rank[rank]) - 1,
-        proof=first.rank.proof(first.begun.site),
-        links=(f"epochs of {link}",),
-    )
-
-
-def _told_not_to(loader: ev.Loader | None) -> bool:
-    return loader is not None and loader.distributed and loader.shuffle is False and loader.batch_size is not None
-
-
-def _dataset_shuffles(passes: Sequence[Pass]) -> bool:
-    """Whether the dataset has another sample at the same index in another epoch: it shuffles by itself."""
-    known: dict[int, tuple[bytes | None, bytes | None]] = {}
-    equal = changed = 0
-    for one in passes:
-        for sample in one.samples:
-            if sample.place is None or sample.print_ is None:
-                continue
-            before = known.get(sample.place)
-            if before is None:
-                known[sample.place] = (sample.print_, sample.label)
-                continue
-            same = before[0] == sample.print_ or (before[1] is not None and before[1] == sample.label)
-            equal += same
-            changed += not same
-    return changed > equal
 
 
 def _seeded(first: Pass, second: Pass) -> CallSite | None:

@@ -378,9 +378,12 @@ def _nothing_in_common(line: Line, ranks: tuple[int, ...]) -> Finding:
         ranks=ranks,
         subject=causes.subject(loader),
         expected="ranks that share one dataset out among them to have the same one",
-        found="another sample at the same index on every rank: the indices are shared out, and the data differ",
-        advice="Give random splits and generated data a generator with the same seed everywhere, or, if each rank is "
-        "meant to have data of its own, a sampler that does not share them out.",
+        found="another sample at the same index on every rank: each reads its share of the indices of data of its own, "
+        "and what it has at the others is read by no rank",
+        cause="the data were shared out before the sampler shares them out once more, or were made by another seed on "
+        "each rank",
+        advice="Give data that are each rank's own a sampler that does not share them out (a RandomSampler, or "
+        "num_replicas=1 and rank=0), and splits or generated data a generator with the same seed everywhere.",
         where=line.first.rank.where(loader.site) if loader is not None else line.first.where,
         proof=causes.loop_lines(line, ranks),
         links=(line.link,),

@@ -97,21 +97,23 @@ def test_a_generator_that_is_seeded_anew():
     assert finding.cause == "the random state that it shuffles with was the same both times"
 
 
-def test_training_data_that_are_never_shuffled():
-    """A distributed sampler that was told not to shuffle: a warning, at its line."""
-    own = [loader(shuffle=False), *trained((0, "a"), (1, "a"))]
-    finding = again(own, own)
-    assert (finding.severity, finding.where.line) == ("warning", 11)
+def test_loaders_that_go_side_by_side_have_orders_of_their_own():
+    """What one has in its second epoch, another of that line may have in its first: their seeds differ by one."""
 
+    def both(second):
+        made = [loader(), loader(loader=1)]
+        for number, orders in enumerate(zip("ab", second, strict=True)):
+            one, other = (through(range(12), number, of=n, order=o, epoch=number) for n, o in enumerate(orders))
+            made += [
+                *one[:2],
+                *other[:2],
+                *[record for pair in zip(one[2:], other[2:], strict=True) for record in pair],
+            ]
+        return epochs(made, made)
 
-def test_a_dataset_that_shuffles_by_itself():
-    """The same index is another sample in the next epoch."""
-    own = [
-        loader(shuffle=False),
-        *through(range(12), 0, order="a"),
-        *through(range(12), 1, order="a", contents=range(50, 62)),
-    ]
-    assert epochs(own, own).findings == ()
+    assert both("bc").findings == ()
+    (finding,) = both("cc").findings
+    assert finding.rule == "same-order-each-epoch"
 
 
 def test_samplers_of_ones_own_may_keep_their_order():

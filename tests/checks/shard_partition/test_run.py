@@ -564,17 +564,17 @@ def given(number, digest):
 
 def test_inputs_that_all_ranks_share():
     """Without a DataLoader, what goes into the model is compared."""
-    same = [given(n, bytes([n])) for n in range(4)]
+    same = [given(n, bytes([n])) for n in range(5)]
     finding = told(same, same)
     assert (finding.severity, finding.count, finding.where.line) == ("warning", 1, 30)
     certain = [[*contributed(1.0, 2.0), *same], [*contributed(1.0, 2.0), *same]]
     assert told(*certain).severity == "error"
-    constant = [given(n, b"same") for n in range(4)]
+    constant = [given(n, b"same") for n in range(5)]
     assert told([*contributed(1.0, 2.0), *constant], [*contributed(1.0, 2.0), *constant]).severity == "warning"
     parts = [[*contributed(1.0, 2.0), *same], [*contributed(1.5, -2.0), *same]]
     assert shared(*parts).findings == ()
     assert told(*[[*own, drawn("a")] for own in parts]).severity == "warning"
-    judged = shared(same, [given(n, bytes([n + 9])) for n in range(4)])
+    judged = shared(same, [given(n, bytes([n + 9])) for n in range(5)])
     assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), INPUTS)
 
 
@@ -587,6 +587,6 @@ def test_a_few_equal_inputs_say_nothing():
 
 def test_inputs_count_for_nothing_where_loaders_tell():
     """Loaders say more than inputs do."""
-    same = [given(n, bytes([n])) for n in range(4)]
+    same = [given(n, bytes([n])) for n in range(5)]
     judged = shared([distributed(0), *through(EVEN), *same], [distributed(1), *through(ODD), *same])
     assert judged.findings == ()
