@@ -94,13 +94,14 @@ def judge(world: World) -> Judged:
         given = model_inputs.of(world)
         deviations += once.shared(given)
         reasons.append(FEW if any(one.equal for one in given) else INPUTS if given else "")
-    findings += read_samples(deviations, ROWS)
+    read = read_samples(deviations, ROWS)
+    findings += read
     if checked and not findings and (because := positions.unknown(world)):
         checked, reasons = 0, [because]
     reasons += [NO_COPIES if training and not groups else "", no_loader(world)]
     because = next(filter(None, reasons), "no two ranks were seen to train with one loader")
     # What a finding counts has been compared.
-    checked = max([checked, *(finding.count for finding in findings)])
+    checked = max([checked, *(finding.count for finding in read)])
     because = "" if checked else because
     return Judged(checked=checked, of=max(made, checked), findings=tuple(findings), skipped_because=because)
 
@@ -186,13 +187,11 @@ def _overlap(
     possible = sum(len(set(keys)) for keys in epoch.values()) - max(len(set(keys)) for keys in epoch.values())
     # Data may hold a sample twice, and then there are such pairs within a rank as well as between ranks.
     chance = 0 if indexed else 4 * again * (len(epoch) - 1)
-    if padding is not None:
-        wrong = surplus > padding + chance and (indexed or surplus >= AT_LEAST)
-    else:
-        read = sum(map(len, epoch.values()))
-        allowed = _allowed(passes, read, indexed)
-        nearly_all = surplus >= max(NEARLY_ALL * possible, chance) and possible >= max(2 * AT_LEAST, read / 4)
-        wrong = surplus >= AT_LEAST and (surplus > allowed + chance or nearly_all)
+    read = sum(map(len, epoch.values()))
+    allowed = padding if padding is not None else _allowed(passes, read)
+    # Where data are few, what evens ranks out may be all of them.
+    nearly_all = surplus >= max(NEARLY_ALL * possible, chance) and possible >= max(2 * AT_LEAST, read / 4)
+    wrong = (surplus > allowed + chance or nearly_all) and (indexed or surplus >= AT_LEAST)
     doubted = not wrong and indexed and padding is None and surplus >= AT_LEAST
     own = left_out_samples.own_epoch(passes) if doubted else None
     doubtful = own is not None and left_out_samples.is_beyond_padding(own, surplus)
@@ -260,22 +259,17 @@ def _padding(passes: Mapping[int, Pass]) -> int | None:
     return 0 if first.sampler_drops or first.size is None else -first.size % len(loaders)
 
 
-def _allowed(passes: Mapping[int, Pass], read: int, by_index: bool) -> float:
-    """How many samples may come twice where no sampler of torch's says how it evens the ranks out."""
-    loaders = [one.loader for one in passes.values()]
-    if by_index and all(one is not None and one.sampler in causes.UNAWARE for one in loaders):
-        return SOME / 3 * read  # torch's own, that know of no ranks, even nothing out
+def _allowed(passes: Mapping[int, Pass], read: int) -> float:
+    """How many samples may come twice where no sampler of torch's says how it evens the ranks out.
+
+    A batch of each but one, or a part of all; and what they read beyond the size of their dataset, if that is little.
+    """
     batch = max((b.samples for one in passes.values() for b in one.batches), default=0)
-    part = SOME if all(one.exhausted for one in passes.values()) and None not in loaders else 2 * SOME
-    return max((len(passes) - 1) * batch, part * read) + _evening(read, loaders, batch)
-
-
-def _evening(read: int, loaders: Sequence[ev.Loader | None], batch: int) -> float:
-    """What the ranks read beyond the size of their dataset, if that is little enough to be evening them out."""
-    sizes = {one.size for one in loaders if one is not None}
+    sizes = {one.loader.size for one in passes.values() if one.loader is not None}
     size = sizes.pop() if len(sizes) == 1 else None
     beyond = read - size if size else 0
-    return beyond if size and 0 < beyond <= max(len(loaders) * batch, 2 * SOME * size) else 0
+    is_little = size and 0 < beyond <= max(len(passes) * batch, 2 * SOME * size)
+    return max((len(passes) - 1) * batch, SOME * read) + (beyond if is_little else 0)
 
 
 def _one_epoch(draw: Draw, loader: ev.Loader | None, padding: int) -> Draw | None:
