@@ -219,6 +219,13 @@ class Line:
         return self.first.loader
 
     @property
+    def has_sibling(self) -> bool:
+        """Whether another line makes a loader over the same dataset: one for validation has the rest."""
+        made = self.first.rank.process.of(ev.Loader)
+        mine = self.loader
+        return mine is not None and any(o.dataset_id == mine.dataset_id and o.site != mine.site for o in made)
+
+    @property
     def link(self) -> str:
         """The loader's name in a finding."""
         return f"loader {self.first.begun.loader}"

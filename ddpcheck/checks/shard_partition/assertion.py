@@ -10,8 +10,9 @@ import msgspec
 from msgspec.structs import replace
 
 from ddpcheck.checks.shard_partition import sampler_causes
-from ddpcheck.checks.shard_partition.causes import NEARLY_ALL, UNAWARE
+from ddpcheck.checks.shard_partition.causes import NEARLY_ALL
 from ddpcheck.evidence.epochs import ShardFacts
+from ddpcheck.relations.overlap import UNAWARE
 from ddpcheck.vocabulary.model import Finding, Question
 from ddpcheck.vocabulary.wording import count, ranks_text
 

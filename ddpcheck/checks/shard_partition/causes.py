@@ -13,13 +13,11 @@ from ddpcheck.facts.passes import Line, Pass
 from ddpcheck.judging import program_text
 from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import World
+from ddpcheck.relations.overlap import UNAWARE
 from ddpcheck.vocabulary.model import CallSite
 from ddpcheck.vocabulary.wording import listing, ranks_text
 
 NEARLY_ALL = 0.9
-
-UNAWARE = ("RandomSampler", "SequentialSampler")
-"""Samplers of torch's that know nothing of ranks."""
 
 Loaders = Mapping[int, ev.Loader | None]
 """By rank."""

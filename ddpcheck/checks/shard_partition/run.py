@@ -2,65 +2,34 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-
-from msgspec.structs import replace
+from collections.abc import Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.sample_rows import read_samples
-from ddpcheck.checks.shard_partition import causes, left_out_samples, one_copy, sequences
+from ddpcheck.checks.shard_partition import causes, one_copy, sequences
 from ddpcheck.checks.shard_partition.data_grounds import NO_COPIES, share_out, why_ungrounded
 from ddpcheck.checks.shard_partition.parts_of_batches import sharers
 from ddpcheck.checks.shard_partition.rows import ROWS
 from ddpcheck.checks.shard_partition.unintended_data import sampler_lost
 from ddpcheck.facts import model_inputs, positions
-from ddpcheck.facts.datasets import Identity, by_index, identity_of, single_prints
-from ddpcheck.facts.passes import Line, Pass, Sample, beside, data_groups, every_pass, loops, no_loader, shared_passes
+from ddpcheck.facts.datasets import Identity, identity_of, single_prints
+from ddpcheck.facts.passes import Line, beside, data_groups, every_pass, loops, no_loader, shared_passes
 from ddpcheck.facts.readers import readers
-from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.relations import once
-from ddpcheck.vocabulary.model import Finding, Struct
-from ddpcheck.vocabulary.wording import ranks_text
+from ddpcheck.relations.overlap import IN_PART, Epoch, Missing, Overlap, in_part, missing, overlap, own_epoch
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count, ranks_text
 
-SOME = 0.12
-"""The part of the samples that may come twice where no sampler of torch's says how it evens the ranks out."""
-NEARLY_ALL = 0.9
 ROUNDS = 8
 """How many passes that every rank has been through are compared."""
-AT_LEAST = 4
-"""Samples; fewer that are equal may be so by chance."""
 
 PARTS = "ranks read the same samples, and it was not seen whether what they gave their models makes up the whole"
-UNRECOGNISED = "it was not seen which ranks read the same: samples may look different each time they are read"
-REPLACED = "samples of one rank look alike or come several times, and it was not seen which ranks read the same"
 OWN_OR_PARTS = "ranks had different content at the same index, and it was not seen whether it is parts of one sample"
 UNSEEN_PARTS = "ranks read the same samples, and it was not seen on their devices which parts of them they used"
 FEW = "ranks gave their models the same inputs in some of the forwards compared, and it was not seen whether on purpose"
 INPUTS = "no DataLoader was seen, and different inputs of the ranks' models do not show how samples are shared out"
 """Why nothing was checked."""
-
-Draw = dict[int, list[Hashable]]
-"""By rank: what stands for each sample, in order."""
-
-
-class Overlap(Struct, frozen=True, kw_only=True):
-    """Samples that came on several ranks in one round of passes."""
-
-    number: int
-    """The round."""
-    compared: int
-    surplus: int
-    padding: int
-    ranks: tuple[int, ...]
-    example: str
-    on: tuple[int, ...]
-    by_index: bool
-    in_order: bool = False
-    """The ranks had the same samples in the same order."""
-    certain: bool = True
-    """So many are not given twice on purpose."""
 
 
 def judge(world: World) -> Judged:
@@ -125,15 +94,15 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
     }
     single = single_prints(line)
     overlaps: list[Overlap] = []
-    gap: Finding | None = None
-    epochs: dict[int, left_out_samples.Epoch] = {}
+    gap: Missing | None = None
+    epochs: dict[int, Epoch] = {}
     looked_at = 0
     for number, passes in line.rounds():
         shared = {rank: one for rank, one in passes.items() if rank in there and one.samples}
         if len(shared) < 2 or looked_at == ROUNDS:
             continue
         looked_at += 1
-        found = _overlap(number, shared, identity, single)
+        found = overlap(number, shared, identity, single)
         if isinstance(found, Overlap):
             overlaps.append(found)
         elif found:
@@ -141,8 +110,8 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
             continue
         elif world.complete and len(shared) + len(apart) == len(ranks):
             everyones = {rank: ones[number] for rank, ones in line.passes.items() if number < len(ones)}
-            gap = gap or left_out_samples.left_out(line, everyones)
-            epoch = left_out_samples.own_epoch(shared)
+            gap = gap or missing(everyones)
+            epoch = own_epoch(shared)
             epochs |= {number: epoch} if epoch is not None else {}
         compared.add(number)
     loaders = {rank: passes[0].loader for rank, passes in there.items()}
@@ -151,167 +120,14 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
     if overlaps:
         return len(compared), [_overlapping(world, line, overlaps, loaders, identity, wrapped)], because
     if gap is not None:
-        return len(compared), [gap], because
+        return len(compared), [_left_out(line, gap)], because
     if identity.different:
         if share_out(loaders) and identity.stable:
             return len(compared), [_nothing_in_common(line, tuple(there))], because
         return 0, [], OWN_OR_PARTS
     # That no two ranks had the same samples is not all that there is to hold.
-    partly = left_out_samples.in_part(line, epochs, identity)
-    return len(compared - partly), [], because or (left_out_samples.IN_PART if partly else "")
-
-
-# --- overlap
-
-
-def _overlap(
-    number: int, passes: Mapping[int, Pass], identity: Identity, single: Collection[Hashable]
-) -> Overlap | str:
-    """What several ranks had in one round; else why that was not seen, or nothing where they had nothing in common."""
-    indexed = by_index(list(passes.values()), identity)
-    stands: Callable[[Sample], Hashable | None] = (lambda s: s.place) if indexed else (lambda s: s.print_)
-    draw: Draw = {
-        rank: [key for s in one.samples if (key := stands(s)) is not None] for rank, one in sorted(passes.items())
-    }
-    if sum(1 for keys in draw.values() if keys) < 2:
-        return UNRECOGNISED
-    loaders = [one.loader for one in passes.values()]
-    replaces = any(loader is not None and loader.repeats for loader in loaders)
-    padding = _padding(passes)
-    epoch = None if replaces else _one_epoch(draw, loaders[0], padding or 0)
-    if epoch is None:
-        return _same_sequence(number, passes, draw, indexed) or REPLACED
-    again = sum(n - 1 for keys in epoch.values() for key, n in Counter(keys).items() if indexed or key not in single)
-    seen = Counter(key for keys in epoch.values() for key in set(keys))
-    surplus = sum(n - 1 for n in seen.values())
-    possible = sum(len(set(keys)) for keys in epoch.values()) - max(len(set(keys)) for keys in epoch.values())
-    # Data may hold a sample twice, and then there are such pairs within a rank as well as between ranks.
-    chance = 0 if indexed else 4 * again * (len(epoch) - 1)
-    read = sum(map(len, epoch.values()))
-    allowed = padding if padding is not None else _allowed(passes, read)
-    # Where data are few, what evens ranks out may be all of them.
-    nearly_all = surplus >= max(NEARLY_ALL * possible, chance) and possible >= max(2 * AT_LEAST, read / 4)
-    wrong = (surplus > allowed + chance or nearly_all) and (indexed or surplus >= AT_LEAST)
-    doubted = not wrong and indexed and padding is None and surplus >= AT_LEAST
-    own = left_out_samples.own_epoch(passes) if doubted else None
-    doubtful = own is not None and left_out_samples.is_beyond_padding(own, surplus)
-    if not wrong and not doubtful:
-        return "" if identity.same or identity.stable else UNRECOGNISED
-    explained = own.padding if own is not None else padding or 0
-    told = _told(number, passes, epoch, {key for key, n in seen.items() if n > 1}, surplus, explained, indexed)
-    return replace(told, certain=wrong)
-
-
-def _told(
-    number: int,
-    passes: Mapping[int, Pass],
-    draw: Draw,
-    repeated: set[Hashable],
-    surplus: int,
-    padding: int,
-    by_index: bool,
-    in_order: bool = False,
-) -> Overlap:
-    owners = by_key((key, rank) for rank, keys in draw.items() for key in dict.fromkeys(keys) if key in repeated)
-    example, on = next(iter(owners.items()))
-    return Overlap(
-        number=number,
-        compared=sum(map(len, draw.values())),
-        surplus=surplus,
-        padding=padding,
-        ranks=tuple(sorted({rank for ranks in owners.values() for rank in ranks})),
-        example=_name(passes, example, by_index),
-        on=tuple(on),
-        by_index=by_index,
-        in_order=in_order,
-    )
-
-
-def _name(passes: Mapping[int, Pass], key: Hashable, by_index: bool) -> str:
-    """A sample for a person: its index on the first rank that has it."""
-    if by_index:
-        return f"sample {key}"
-    for one in passes.values():
-        for sample in one.samples:
-            if sample.print_ == key and sample.place is not None:
-                return f"sample {sample.place}"
-    for one in passes.values():
-        for number, sample in enumerate(one.samples):
-            if sample.print_ == key:
-                ordinal = {0: "first", 1: "second", 2: "third"}.get(number, f"{number + 1}th")
-                return f"the {ordinal} sample of rank {one.rank.rank}"
-    return "a sample"
-
-
-def _padding(passes: Mapping[int, Pass]) -> int | None:
-    """How many samples torch's own sampler gives twice, so that all ranks have equally many; None for another."""
-    loaders = [one.loader for one in passes.values()]
-    first = loaders[0]
-    if first is None or any(
-        one is None
-        or one.sampler != "DistributedSampler"
-        or one.batch_size is None
-        or one.replicas != len(loaders)
-        or one.size != first.size
-        for one in loaders
-    ):
-        return None
-    return 0 if first.sampler_drops or first.size is None else -first.size % len(loaders)
-
-
-def _allowed(passes: Mapping[int, Pass], read: int) -> float:
-    """How many samples may come twice where no sampler of torch's says how it evens the ranks out.
-
-    A batch of each but one, or a part of all; and what they read beyond the size of their dataset, if that is little.
-    """
-    batch = max((b.samples for one in passes.values() for b in one.batches), default=0)
-    sizes = {one.loader.size for one in passes.values() if one.loader is not None}
-    size = sizes.pop() if len(sizes) == 1 else None
-    beyond = read - size if size else 0
-    is_little = size and 0 < beyond <= max(len(passes) * batch, 2 * SOME * size)
-    return max((len(passes) - 1) * batch, SOME * read) + (beyond if is_little else 0)
-
-
-def _one_epoch(draw: Draw, loader: ev.Loader | None, padding: int) -> Draw | None:
-    """The part of the passes in which no rank comes to a sample again; None where samples are drawn over and over.
-
-    A sampler that never ends goes through many epochs in one pass.
-    """
-    repeated = {rank: _first_repetition(keys) for rank, keys in draw.items()}
-    again = sum(len(keys) - len(set(keys)) for keys in draw.values())
-    if again <= max(padding, SOME * sum(map(len, draw.values()))):
-        return draw
-    cut = min(place for place in repeated.values() if place is not None)
-    if loader is not None and loader.size:
-        share = loader.size // len(draw)
-        if cut < share // 2:
-            return None
-        cut = min(cut, share)
-    return {rank: keys[:cut] for rank, keys in draw.items()} if cut >= 2 * AT_LEAST else None
-
-
-def _first_repetition(keys: Sequence[Hashable]) -> int | None:
-    seen: set[Hashable] = set()
-    for number, key in enumerate(keys):
-        if key in seen:
-            return number
-        seen.add(key)
-    return None
-
-
-def _same_sequence(number: int, passes: Mapping[int, Pass], draw: Draw, by_index: bool) -> Overlap | None:
-    """Ranks that draw with replacement, and draw the same."""
-    groups: dict[tuple[Hashable, ...], list[int]] = defaultdict(list)
-    shortest = min(len(keys) for keys in draw.values() if keys)
-    for rank, keys in draw.items():
-        if len(set(keys[:shortest])) >= AT_LEAST:
-            groups[tuple(keys[:shortest])].append(rank)
-    equal = [(keys, ranks) for keys, ranks in groups.items() if len(ranks) > 1]
-    if not equal:
-        return None
-    sequence, ranks = equal[0]
-    part = {rank: list(sequence) for rank in ranks}
-    return _told(number, passes, part, set(sequence), len(sequence) * (len(ranks) - 1), 0, by_index, in_order=True)
+    partly = in_part(line, epochs, identity)
+    return len(compared - partly), [], because or (IN_PART if partly else "")
 
 
 # --- findings
@@ -380,5 +196,23 @@ def _nothing_in_common(line: Line, ranks: tuple[int, ...]) -> Finding:
         "num_replicas=1 and rank=0), and splits or generated data a generator with the same seed everywhere.",
         where=line.first.rank.where(loader.site) if loader is not None else line.first.where,
         proof=causes.loop_lines(line, ranks),
+        links=(line.link,),
+    )
+
+
+def _left_out(line: Line, gap: Missing) -> Finding:
+    passes = {rank: ones[0] for rank, ones in sorted(line.passes.items())}
+    loaders = {rank: one.loader for rank, one in passes.items()}
+    known = [one for one in loaders.values() if one is not None]
+    return Finding(
+        rule="missing-samples",
+        ranks=tuple(passes),
+        subject=causes.subject(known[0]),
+        expected="each sample of the dataset in the epoch of some rank",
+        found=f"{gap.number:,} of {count(gap.size, 'sample')} on no rank; the first is sample {gap.example}",
+        cause=causes.sampler_cause(passes, loaders).cause if {one.replicas for one in known} != {len(passes)} else "",
+        advice="Make the sampler for as many ranks as there are, each with its own rank from 0 to world_size - 1.",
+        where=causes.place(line, loaders),
+        proof=causes.loop_lines(line, tuple(passes)),
         links=(line.link,),
     )

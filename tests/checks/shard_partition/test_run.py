@@ -10,18 +10,10 @@ from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.shard_partition.data_grounds import NO_COPIES, OTHER_DATA
-from ddpcheck.checks.shard_partition.left_out_samples import IN_PART
-from ddpcheck.checks.shard_partition.run import (
-    FEW,
-    INPUTS,
-    OWN_OR_PARTS,
-    PARTS,
-    REPLACED,
-    UNRECOGNISED,
-    judge,
-)
+from ddpcheck.checks.shard_partition.run import FEW, INPUTS, OWN_OR_PARTS, PARTS, judge
 from ddpcheck.evidence.sketches import NUMBERS, packed
 from ddpcheck.judging.world import Process, Rank, Stretch, World
+from ddpcheck.relations.overlap import IN_PART, REPLACED, UNRECOGNISED
 from tests.judging.loaded import OWN, PLAIN, STREAM, drawn, loader, through
 from tests.judging.own_reductions import BOTH, carried, optimizer, stepped
 from tests.judging.written import ended, exchanged, rank, world, wrapped
