@@ -74,6 +74,11 @@ class Pass:
             return self.ended.backwards
         return self.batches[-1].backwards if self.batches else 0
 
+    @property
+    def is_stream(self) -> bool:
+        """Its samples have no places."""
+        return self.loader is not None and self.loader.stream
+
     @cached_property
     def steps(self) -> set[int]:
         """The optimizers that make steps while it goes on."""

@@ -125,6 +125,22 @@ def in_part(line: Line, epochs: Mapping[int, Epoch], identity: Identity) -> set[
     }
 
 
+def in_part_of_stream(rounds: Mapping[int, Mapping[int, Pass]]) -> set[int]:
+    """The numbers of the passes through a stream that give less than others do: whether they are to is not known.
+
+    More than an incomplete batch of each rank has to be missing.
+    """
+    given = {
+        number: {sample.print_ for one in passes.values() for sample in one.samples}
+        for number, passes in rounds.items()
+        if all(one.whole and one.is_stream for one in passes.values())
+    }
+    every = set().union(*given.values())
+    batch = max((b.samples for its in rounds.values() for one in its.values() for b in one.batches), default=0)
+    ranks = max(map(len, rounds.values()), default=0)
+    return {number for number, prints in given.items() if len(every - prints) > ranks * batch}
+
+
 def overlap(number: int, passes: Mapping[int, Pass], identity: Identity, single: Collection[Hashable]) -> Overlap | str:
     """What several ranks had in one round; else why that was not seen, or nothing where they had nothing in common."""
     indexed = by_index(list(passes.values()), identity)

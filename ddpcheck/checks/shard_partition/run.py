@@ -13,11 +13,21 @@ from ddpcheck.checks.shard_partition.rows import ROWS
 from ddpcheck.checks.shard_partition.unintended_data import sampler_lost
 from ddpcheck.facts import model_inputs, positions
 from ddpcheck.facts.datasets import Identity, identity_of, single_prints
-from ddpcheck.facts.passes import Line, beside, data_groups, every_pass, loops, no_loader, shared_passes
+from ddpcheck.facts.passes import Line, Pass, beside, data_groups, every_pass, loops, no_loader, shared_passes
 from ddpcheck.facts.readers import readers
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.relations import once
-from ddpcheck.relations.overlap import IN_PART, Epoch, Missing, Overlap, in_part, missing, overlap, own_epoch
+from ddpcheck.relations.overlap import (
+    IN_PART,
+    Epoch,
+    Missing,
+    Overlap,
+    in_part,
+    in_part_of_stream,
+    missing,
+    overlap,
+    own_epoch,
+)
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, ranks_text
 
@@ -96,12 +106,12 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
     overlaps: list[Overlap] = []
     gap: Missing | None = None
     epochs: dict[int, Epoch] = {}
-    looked_at = 0
+    rounds: dict[int, dict[int, Pass]] = {}
     for number, passes in line.rounds():
         shared = {rank: one for rank, one in passes.items() if rank in there and one.samples}
-        if len(shared) < 2 or looked_at == ROUNDS:
+        if len(shared) < 2 or len(rounds) == ROUNDS:
             continue
-        looked_at += 1
+        rounds[number] = shared
         found = overlap(number, shared, identity, single)
         if isinstance(found, Overlap):
             overlaps.append(found)
@@ -126,7 +136,7 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
             return len(compared), [_nothing_in_common(line, tuple(there))], because
         return 0, [], OWN_OR_PARTS
     # That no two ranks had the same samples is not all that there is to hold.
-    partly = in_part(line, epochs, identity)
+    partly = in_part(line, epochs, identity) | in_part_of_stream(rounds)
     return len(compared - partly), [], because or (IN_PART if partly else "")
 
 

@@ -458,6 +458,17 @@ def test_a_stream_that_is_cut_from_other_orders(shards):
     assert "from one order" in finding.advice
 
 
+def test_passes_of_a_stream_that_give_other_samples_each():
+    """What one has, another lacks: whether all were to come in each is not known."""
+    passes = [range(24), range(16, 40)]
+    both = [
+        [loader(**STREAM), *[r for n, its in enumerate(passes) for r in through(None, n, contents=[*its][rank::2])]]
+        for rank in (0, 1)
+    ]
+    judged = shared(*both)
+    assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), IN_PART)
+
+
 def test_datasets_of_ones_own_that_overlap():
     """Each rank goes through the whole of its own, which is not the whole dataset."""
     ranks = [[loader(**PLAIN), *through(EVERY, contents=its)] for its in (range(16), range(8, 24))]
