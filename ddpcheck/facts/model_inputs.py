@@ -59,7 +59,7 @@ def replays(world: World) -> list[Replay]:
 
 
 def _replays(rank: Rank, passes: Sequence[Pass]) -> Iterator[Replay]:
-    over = {(p.begun.loader, p.begun.number): p for p in passes if p.exhausted and p.loader and p.loader.shuffle}
+    over = {(p.begun.loader, p.begun.number): p for p in passes if p.exhausted and _is_shuffled(p)}
     for by_number in _inputs(rank, None).values():
         given = [by_number[number] for number in sorted(by_number) if number < ev.EVERY_INPUT]
         for key, its in groupby(given, lambda one: (one.loader, one.pass_)):
@@ -71,6 +71,13 @@ def _replays(rank: Rank, passes: Sequence[Pass]) -> Iterator[Replay]:
             pairs = list(zip(first, later, strict=False))
             if len(pairs) >= ENOUGH and all(a.digest == b.digest for a, b in pairs):
                 yield Replay(rank.rank, one, len(pairs))
+
+
+def _is_shuffled(one: Pass) -> bool:
+    """Whether the sampler says that it shuffles, or has an epoch on which its order depends."""
+    return one.loader is not None and (
+        one.loader.shuffle or (one.loader.shuffle is None and one.begun.epoch is not None)
+    )
 
 
 _Key = tuple[int | None, int | None]
