@@ -122,8 +122,9 @@ def of(world: World) -> list[Given]:
 def _inputs(rank: Rank, models: Mapping[Rank, set[int]] | None) -> dict[_Key, dict[int, ev.Inputs]]:
     """By wrapper or model, and number; of the models that are meant."""
     found: dict[_Key, dict[int, ev.Inputs]] = {}
+    meant = models.get(rank) if models else None
     for one in rank.of(ev.Inputs):
-        if one.digest and (not models or one.model is None or one.model in models.get(rank, ())):
+        if one.digest and (not meant or one.model is None or one.model in meant):
             found.setdefault((one.wrapper, one.model), {})[one.number] = one
     return found
 

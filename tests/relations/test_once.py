@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ddpcheck import evidence as ev
 from ddpcheck.facts.passes import beside, loops
+from ddpcheck.judging.world import Process
 from ddpcheck.relations import once
-from tests.judging.loaded import PLAIN, STREAM, loader, through
+from tests.judging.loaded import PLAIN, STREAM, digest, loader, through
 from tests.judging.written import step, world
 
 EVERY = list(range(16))
@@ -88,3 +90,34 @@ def test_data_that_hold_nothing():
     """No samples in the dataset, none in a pass."""
     assert empties(([], {}), size=0) == []
     assert empties(FULL, ([], {"epoch": 1}), ranks=1) == []
+
+
+def workers(*each, ranks=2):
+    """What is said of a stream that worker processes read, each these."""
+    own = [loader(**STREAM), *through(None, contents=range(sum(map(len, each))), batch=4)]
+    own = [(kind, {**fields, "prints": b""} if kind is ev.Batch else fields) for kind, fields in own]
+    made = world(*[own] * ranks)
+    for rank in made:
+        process = Process("workers")
+        for worker, contents in enumerate(each):
+            fields = {"loader": 0, "pass_": 0, "base_seed": 7, "number": 0, "indices": b"", "labels": b""}
+            prints = b"".join(map(digest, contents))
+            more = {"worker": worker, "samples": len(contents), "prints": prints}
+            process.add([ev.Fetched(n=worker, at=0.0, **fields, **more)])
+        rank.workers.append(process)
+    return once.workers([one for one in loops(made) if one.training])
+
+
+def test_workers_that_read_alike():
+    """Each gives what the other gives."""
+    (found,) = workers(EVERY, EVERY)
+    assert (found.pattern, found.ranks, found.times) == ("workers", (0, 1), 1)
+    assert found.texts == {"surplus": 16, "samples": 32, "workers": 2}
+
+
+@pytest.mark.parametrize("each", [
+    (EVERY[:8], EVERY[8:]), (EVERY[:9], EVERY[8:]), (EVERY,), (EVERY[:8] * 2, EVERY[:8] * 2),
+], ids=["shares", "evened out", "one", "samples that come often"])  # fmt: skip
+def test_workers_that_share_a_stream(each):
+    """What evens them out, and data that hold samples several times, are no fault."""
+    assert workers(*each) == []
