@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ddpcheck.evidence import ABSENT, WIDTH
 from ddpcheck.probes.digests.batch_fingerprints import of_samples
-from ddpcheck.probes.digests.sample_fingerprints import samples_of_batch
+from ddpcheck.probes.digests.sample_fingerprints import Rows
 from ddpcheck.probes.recording import signal_exceptions
 from ddpcheck.probes.recording.patching import safely
 from ddpcheck.vocabulary.clock import clock
@@ -18,6 +18,8 @@ __tracebackhide__ = True
 
 ENOUGH = 64
 """Fingerprints for one batch; of a larger one, every second, fourth … index is looked at."""
+MOST = 4096
+"""Rows; a batch of more that a dataset makes itself counts as one sample."""
 GRACE = 0.05
 """Seconds that fingerprints may cost in any case, and once more each time that their number has been halved."""
 SHARE = 0.005
@@ -82,9 +84,9 @@ def given(data: Any, is_batch: bool, indices: Indices, number: int, stride: int)
     Of many samples, or where time is short, those of a part of the indices, which is the same on all ranks; without
     indices, those of a part of the fetches, of which this is the how-manieth.
     """
-    samples = list(samples_of_batch(data)) if is_batch and (indices is None or len(indices) > 1) else data
-    if is_batch and indices is not None and len(indices) == 1:
-        samples = [data]
+    samples: Sequence[Any] = data
+    if is_batch:
+        samples = [data] if indices is not None and len(indices) == 1 else Rows(data, MOST)
     count = len(samples)
     thinned = max(stride, 1 << _budget.level)
     if indices is None:

@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
 from ddpcheck.evidence.epochs import BatchFacts, SamplerFacts, ShardFacts
 from ddpcheck.probes.data import sampler_order
 from ddpcheck.probes.data.rank_attributes import place_among, whole_number
-from ddpcheck.probes.digests.sample_fingerprints import fingerprint, samples_of_batch
+from ddpcheck.probes.digests.sample_fingerprints import Rows, fingerprint
 from ddpcheck.probes.randomness import random_states
 
 
@@ -61,7 +61,7 @@ class Epoch:
     def shards(self) -> ShardFacts:
         with self._undisturbed():
             if not self.by_index:
-                prints = [fingerprint(s) for batch in self.source for s in samples_of_batch(batch)]
+                prints = [fingerprint(s) for batch in self.source for s in Rows(batch)]
                 return ShardFacts(
                     prints=prints,
                     size=self.size,

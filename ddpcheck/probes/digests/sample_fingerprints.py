@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
@@ -62,14 +63,22 @@ def _parts(value: Any) -> Iterator[bytes | memoryview]:
         yield pickle.dumps(value)
 
 
-def samples_of_batch(batch: Any) -> Iterator[Any]:
-    """Take a collated batch apart along its first dimension; what has none is one sample."""
-    length = _length(batch)
-    if length is None:
-        yield batch
-    else:
-        for position in range(length):
-            yield _pick(batch, position)
+class Rows(Sequence[Any]):
+    """A batch taken apart along its first dimension, as it is asked for; what has none is one sample."""
+
+    def __init__(self, batch: Any, most: int = sys.maxsize) -> None:
+        length = _length(batch)
+        self._batch = batch
+        self._is_one = length is None or length > most
+        self._length = 1 if length is None or self._is_one else length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, place: Any) -> Any:
+        if place >= self._length:
+            raise IndexError(place)
+        return self._batch if self._is_one else _pick(self._batch, place)
 
 
 def _length(batch: Any) -> int | None:

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpcheck.probes.digests.sample_fingerprints import fingerprint, samples_of_batch
+from ddpcheck.probes.digests.sample_fingerprints import Rows, fingerprint
 
 
 @dataclasses.dataclass
@@ -173,5 +173,5 @@ BATCHES = {
 @pytest.mark.parametrize(("batch", "expected"), BATCHES.values(), ids=BATCHES)
 def test_a_batch_is_taken_apart_into_its_samples(batch, expected):
     """A collated batch gives its samples back, as the dataset had them."""
-    found = list(samples_of_batch(batch))
+    found = list(Rows(batch))
     assert [fingerprint(s) for s in found] == [fingerprint(s) for s in expected]
