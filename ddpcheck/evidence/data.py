@@ -14,6 +14,11 @@ EVERY_INPUT = 64
 """What goes into so many forwards of a wrapper is on record, one after the other; then ever less of it."""
 
 
+def is_chosen(number: int, every: int) -> bool:
+    """Whether an index, or a number that stands for a sample, is one of so many: it depends on no rank's share."""
+    return every < 2 or (number * 0x9E3779B97F4A7C15 >> 32) % every == 0
+
+
 class Loader(Record, frozen=True, kw_only=True):
     """A DataLoader, at its construction."""
 
@@ -65,6 +70,8 @@ class Pass(Record, frozen=True, kw_only=True):
     """Where the stream that the base seed was drawn from was last seeded."""
     seed: str = ""
     """What with."""
+    promised: int | None = None
+    """How many samples (or batches) its sampler says that it gives; None where it cannot be asked."""
 
 
 class Batch(Record, frozen=True, kw_only=True):

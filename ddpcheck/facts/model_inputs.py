@@ -67,9 +67,10 @@ def _replays(rank: Rank, passes: Sequence[Pass]) -> Iterator[Replay]:
             if one is None:
                 continue
             first = list(its)
-            later = [g for g in given if g.number > first[-1].number and g.loader is None and g.n > one.end]
+            later = [g for g in given if g.n > max(first[-1].n, one.end) and not any(p.is_open(g.n) for p in passes)]
             pairs = list(zip(first, later, strict=False))
-            if len(pairs) >= ENOUGH and all(a.digest == b.digest for a, b in pairs):
+            differ = len({a.digest for a, _ in pairs}) == len(pairs)  # else they are no batches
+            if len(pairs) >= ENOUGH and differ and all(a.digest == b.digest for a, b in pairs):
                 yield Replay(rank.rank, one, len(pairs))
 
 

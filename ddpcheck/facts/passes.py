@@ -74,6 +74,10 @@ class Pass:
             return self.ended.backwards
         return self.batches[-1].backwards if self.batches else 0
 
+    def is_open(self, at: float) -> bool:
+        """Whether it was going on at this ``n``."""
+        return self.begun.n < at < self.end
+
     @property
     def is_stream(self) -> bool:
         """Its samples have no places."""
@@ -169,8 +173,9 @@ def _read(known: deque[Sample], otherwise: Sample) -> Sample:
 
 
 def _chosen(sample: Sample, every: int) -> bool:
-    number = sample.place if sample.place is not None else int.from_bytes(sample.print_ or b"", "little")
-    return number % every == 0
+    return ev.is_chosen(
+        sample.place if sample.place is not None else int.from_bytes(sample.print_ or b"", "little"), every
+    )
 
 
 def _cut(prints: bytes) -> list[bytes | None]:
@@ -263,6 +268,8 @@ def _note_fetches(rank: Rank, found: Mapping[tuple[int, int], Pass]) -> None:
     by_seed: dict[int | None, list[Pass]] = defaultdict(list)
     for one in found.values():
         by_seed[one.begun.base_seed].append(one)
+    # Loaders whose generators were seeded alike have one seed: which of them a process was for is not known.
+    by_seed = defaultdict(list, {seed: its for seed, its in by_seed.items() if len({p.begun.loader for p in its}) == 1})
     for fetched in (one for process in rank.workers for one in process.of(ev.Fetched)):
         known = found.get((fetched.loader, fetched.pass_)) if fetched.loader is not None else None
         if fetched.loader is None:  # a process that was started afresh counts its passes from 0
@@ -301,22 +308,27 @@ def _trained(passes: Sequence[Pass]) -> bool:
 def beside(world: World) -> list[tuple[Pass, Pass]]:
     """Passes of one rank that train the same on one dataset, and would share it out between them.
 
-    They go on at one time, or follow each other in one epoch, without a load between them and both left before their
-    end.
+    They go on at one time, of two loaders; or follow each other in one epoch, without a load between them, both left
+    before their end, and none that trains the same goes to its end: of two loaders, or of a stream.
     """
     found = []
     for rank, passes in zip(world, every_pass(world), strict=True):
         trained = [one for one in passes if one.backwards and one.taken > 1 and one.loader is not None]
+        trained.sort(key=lambda one: one.begun.n)
         loads = [one.n for one in rank.of(ev.StateLoaded)]
-        for one, other in itertools.combinations(sorted(trained, key=lambda p: p.begun.n)[:MANY], 2):
+        ended = {(_dataset(one), *sorted(one.steps)) for one in trained if one.exhausted}
+        for one, other in itertools.combinations(trained[:MANY], 2):
             if _dataset(one) != _dataset(other) or one.steps != other.steps:
                 continue
-            is_later = one.end < other.begun.n
-            loaded = bisect_right(loads, other.begun.n) > bisect_right(loads, one.begun.n)
-            if is_later and (one.exhausted or other.exhausted or loaded or one.begun.epoch != other.begun.epoch):
+            are_two = one.begun.loader != other.begun.loader
+            if one.batches and other.batches and one.batches[-1].n > other.batches[0].n:
+                found += [(one, other)] if are_two else []
                 continue
-            if not is_later or one.begun.loader != other.begun.loader:
-                found.append((one, other))
+            loaded = bisect_right(loads, other.begun.n) > bisect_right(loads, one.begun.n)
+            left = (
+                not loaded and one.begun.epoch == other.begun.epoch and (_dataset(one), *sorted(one.steps)) not in ended
+            )
+            found += [(one, other)] if left and (are_two or one.is_stream) else []
     return found
 
 

@@ -30,6 +30,8 @@ class Resumption(NamedTuple):
     """Of the dataset."""
     read: tuple[frozenset[int], ...]
     """On any rank, when the state was saved; and without a batch that may have been taken in advance."""
+    orders: list[list[int]]
+    """Rank by rank, what was read, in order."""
     skipped: frozenset[int]
     """Handed out in the second pass, to be left alone before anything is trained on."""
     left_out: frozenset[int]
@@ -64,7 +66,8 @@ def _pairs(world: World, training: Sequence[Line]) -> Iterator[Resumption]:
         places = frozenset(p for its in skipped for p in its or () if p is not None)
         left_out = frozenset(range(first.size)).difference(given) | places
         batch = max(b.samples for one in after.values() for b in one.batches)
-        yield Resumption(line, before, after, first.size, tuple(read), places, left_out, batch)
+        orders = [[s.place for s in one.samples if s.place in read[0]] for one in before.values()]
+        yield Resumption(line, before, after, first.size, tuple(read), orders, places, left_out, batch)
 
 
 def _is_one_dataset(before: Pass, after: Pass) -> bool:

@@ -49,7 +49,12 @@ def _of_rank(rank: Rank, passes: list[Pass]) -> Iterator[Outdated]:
     for loader, by_pass in own.items():
         first = min(by_pass)
         later = [number for number in sorted(by_pass) if number > first and (loader, number) in known]
-        outdated = {number: _outdated(by_pass, copies[loader], first, number) for number in later}
+        outdated = {
+            number: _outdated(by_pass, copies[loader], first, number)
+            if loader is not None and _give_the_same(known.get((loader, first)), known[loader, number])
+            else []
+            for number in later
+        }
         numbers = [number for number, names in outdated.items() if names]
         if numbers and loader is not None and (loader, first) in known:
             since, read = known[loader, first], known[loader, numbers[0]]
@@ -66,3 +71,18 @@ def _outdated(own: Mapping[int, _Values], copies: Mapping[int, list[_Values]], f
         for name, value in own[first].items()
         if own[number].get(name, value) != value and all(one.get(name) == value for one in workers)
     ]
+
+
+def _give_the_same(first: Pass | None, later: Pass) -> bool:
+    """Whether workers give what they gave at first: what the program changed has not come to them in another way.
+
+    Of a stream that is its order, of a dataset with places what is at each of them, as far as both passes read it.
+    """
+    if first is None:
+        return False
+    if first.is_stream:
+        pairs = list(zip(*([s.print_ for s in one.samples] for one in (first, later)), strict=False))
+    else:
+        at = {sample.place: sample.print_ for sample in first.samples}
+        pairs = [(at[s.place], s.print_) for s in later.samples if s.place in at]
+    return bool(pairs) and all(one is not None and one == other for one, other in pairs)

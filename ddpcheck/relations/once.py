@@ -6,7 +6,7 @@ Whether ranks read each other's samples is judged beside this, by the passes of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ddpcheck.facts.model_inputs import Given, Replay
@@ -74,7 +74,8 @@ def _position(one: Resumption) -> Deviation | None:
         return None
     read = one.read[0]
     means_to = bool(one.skipped) or (len(one.left_out) == len(read) > one.batch * len(one.passes))
-    within = one.left_out <= read and _chance(len(read), one.size, len(one.left_out)) < BY_CHANCE
+    within = one.left_out <= read and all(_is_begun_with(order, one.left_out) for order in one.orders)
+    within = within and _chance(len(read), one.size, len(one.left_out)) < BY_CHANCE
     if not means_to and not within:
         return None
     cause = "number"
@@ -93,6 +94,12 @@ def _position(one: Resumption) -> Deviation | None:
         "before": next(iter(one.before.values())).begun.epoch,
     }
     return _of_passes("position", cause, one.passes, texts)
+
+
+def _is_begun_with(order: Sequence[int], left_out: Collection[int]) -> bool:
+    """Whether what a rank has read begins with what is left out of it."""
+    number = sum(place in left_out for place in order)
+    return all(place in left_out for place in order[:number])
 
 
 def _chance(within: int, size: int, drawn: int) -> float:
@@ -118,9 +125,9 @@ def repetitions(pairs: Iterable[tuple[Pass, Pass]]) -> list[Deviation]:
     deviations = []
     for by_rank in found.values():
         first, second = by_rank[min(by_rank)][0]
-        cause = "side by side" if second.begun.n < first.end else "begun anew"
-        if cause == "side by side" and first.begun.loader == second.begun.loader:
-            cause = "one loader"
+        cause = (
+            "side by side" if second.begun.n < first.end and first.begun.loader != second.begun.loader else "begun anew"
+        )
         texts = {
             "samples": min(len(first.samples), len(second.samples)),
             "sampler": second.loader.sampler if second.loader is not None else "sampler",
@@ -146,7 +153,9 @@ def workers(lines: Iterable[Line]) -> list[Deviation]:
     found = []
     for line in lines:
         alike: list[tuple[Pass, int, int]] = []
-        for one in (one for passes in line.passes.values() for one in passes if len(one.by_worker) > 1):
+        for one in (
+            one for passes in line.passes.values() for one in passes if one.exhausted and len(one.by_worker) > 1
+        ):
             sets = [set(prints) for prints in one.by_worker]
             total = sum(map(len, one.by_worker))
             surplus = sum(map(len, sets)) - len(set().union(*sets))
@@ -162,7 +171,11 @@ def workers(lines: Iterable[Line]) -> list[Deviation]:
 
 
 def empties(lines: Sequence[Line], ranks: int) -> list[Deviation]:
-    """The passes of training loops that give no rank anything, though their dataset has samples."""
+    """The passes of training loops that give no rank anything, though their samplers have samples to give.
+
+    An earlier pass of these ranks has to have given some, or else drop_last has to leave out all there is: a program
+    may begin with a position at the end of an epoch that another one has read.
+    """
     found = []
     for line in lines:
         empty = [
@@ -170,37 +183,28 @@ def empties(lines: Sequence[Line], ranks: int) -> list[Deviation]:
             for _, passes in line.rounds()
             if len(passes) == ranks and all(one.exhausted and not one.taken for one in passes.values())
         ]
-        empty = [passes for passes in empty if any(_has_samples(one, line) for one in passes.values())]
-        empty = [passes for passes in empty if not all(_is_at_the_end(one, lines) for one in passes.values())]
-        if not empty:
-            continue
-        passes = empty[0]
-        first = passes[min(passes)]
-        others = any(one.taken for its in line.passes.values() for one in its)
-        is_dropped = first.loader is not None and first.loader.drop_last and not others
-        texts = {"number": line.passes[min(passes)].index(first) + 1, "size": _size(first)}
-        found.append(_of_passes("nothing", "dropped" if is_dropped else "", passes, texts, len(empty)))
+        empty = [passes for passes in empty if all(_has_more(one, lines) for one in passes.values())]
+        if empty:
+            first = empty[0][min(empty[0])]
+            is_dropped = first.loader is not None and first.loader.drop_last and not _before(first, lines)
+            found.append(_of_passes("nothing", "dropped" if is_dropped else "", empty[0], {}, len(empty)))
     return found
 
 
-def _size(one: Pass) -> int:
-    return (one.loader.size or 0) if one.loader is not None else 0
+def _before(one: Pass, lines: Sequence[Line]) -> list[Pass]:
+    """The passes of its rank before it that gave something."""
+    each = (other for line in lines for other in line.passes.get(one.rank.rank, ()))
+    return sorted((p for p in each if p.begun.n < one.begun.n and p.taken), key=lambda p: p.begun.n)
 
 
-def _has_samples(one: Pass, line: Line) -> bool:
-    return _size(one) > 0 or any(other.taken for its in line.passes.values() for other in its)
-
-
-def _is_at_the_end(one: Pass, lines: Sequence[Line]) -> bool:
-    """Whether it goes on in an epoch, as its sampler has been told, of which a pass has given the last sample."""
-    earlier = [
-        other
-        for line in lines
-        for other in line.passes.get(one.rank.rank, ())
-        if other.begun.n < one.begun.n and other.taken
-    ]
-    last = max(earlier, key=lambda other: other.begun.n, default=None)
-    return last is not None and one.begun.epoch is not None and one.begun.epoch == last.begun.epoch
+def _has_more(one: Pass, lines: Sequence[Line]) -> bool:
+    """Whether there is something to give, and the epoch is not one that a pass has read to its end."""
+    if not one.begun.promised:
+        return False
+    before = _before(one, lines)
+    if not before:
+        return one.loader is not None and one.loader.drop_last
+    return one.begun.epoch is None or one.begun.epoch != before[-1].begun.epoch
 
 
 def outdated(copies: Sequence[Outdated]) -> list[Deviation]:
@@ -245,9 +249,8 @@ def shared(given: Iterable[Given]) -> list[Deviation]:
     for one in given:
         total = len(one.digests)
         is_same = total >= FORWARDS and one.equal >= NEARLY_ALL * total
-        is_whole = one.contributions is True or (one.is_declared and one.contributions is None) or (
-            one.is_declared and one.contributions is False and one.draws
-        )  # fmt: skip
+        unlike = one.contributions is False and not (one.draws and one.change)
+        is_whole = one.contributions is True or (one.is_declared and not unlike)
         if is_same and is_whole:
             texts = {"name": one.name, "equal": one.equal, "of": total}
             is_certain = one.is_declared and one.change and one.equal == total and one.contributions is True

@@ -71,16 +71,15 @@ ROWS = (
         rule="no-samples-read",
         pattern="nothing",
         expected="a pass in training to give samples",
-        found="pass {number} to give none on any rank",
+        found="a pass that gives none on any rank, though the sampler has samples to give",
         causes={
             "dropped": Words(
                 "drop_last leaves out the only batch that the rank has, which is not full",
                 "Take a smaller batch_size, or drop_last=False.",
             ),
             "": Words(
-                "what gives the samples had come to its end before the pass began: a position that was loaded, or an "
-                "iterator that can be gone through once",
-                "Set the position back when a pass has ended, and make a new iterator for each pass.",
+                "what gives the samples stood at its end when the pass began, as with a position that was loaded",
+                "Set the position back to the beginning when a pass has ended.",
             ),
         },
     ),

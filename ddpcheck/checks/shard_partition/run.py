@@ -38,7 +38,7 @@ PARTS = "ranks read the same samples, and it was not seen whether what they gave
 OWN_OR_PARTS = "ranks had different content at the same index, and it was not seen whether it is parts of one sample"
 UNSEEN_PARTS = "ranks read the same samples, and it was not seen on their devices which parts of them they used"
 FEW = "ranks gave their models the same inputs in some of the forwards compared, and it was not seen whether on purpose"
-INPUTS = "no DataLoader was seen, and different inputs of the ranks' models do not show how samples are shared out"
+INPUTS = "no loop over a DataLoader was seen to train, and different inputs of models do not show what is shared"
 """Why nothing was checked."""
 
 

@@ -82,11 +82,16 @@ def _uses_of(kind: type) -> _Uses:
                 continue
             seen.add(function.__code__)
             for code in _nested(function.__code__):
+                own = code.co_varnames[:1] if code.co_argcount else ()
+                before = ""
                 for one in dis.get_instructions(code):
-                    if one.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                    # What is read of another object, under the same name, is nothing of the dataset's.
+                    if one.opname in ("LOAD_ATTR", "LOAD_METHOD") and before in (*own, "self"):
                         found.read.add(one.argval)
                     elif one.opname in ("STORE_ATTR", "DELETE_ATTR"):
                         found.set_.add(one.argval)
+                    names_of = one.argval if isinstance(one.argval, tuple) else (one.argval,)  # it may load two
+                    before = names_of[-1] if one.opname.startswith(("LOAD_FAST", "LOAD_DEREF")) else ""
                 names += [other for other in code.co_names if other not in names]
     return _uses[kind]
 

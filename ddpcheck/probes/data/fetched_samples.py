@@ -6,7 +6,9 @@ import array
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ddpcheck.evidence import ABSENT, WIDTH
+import torch
+
+from ddpcheck.evidence import ABSENT, WIDTH, is_chosen
 from ddpcheck.probes.digests.batch_fingerprints import of_samples
 from ddpcheck.probes.digests.sample_fingerprints import Rows
 from ddpcheck.probes.recording import signal_exceptions
@@ -18,6 +20,8 @@ __tracebackhide__ = True
 
 ENOUGH = 64
 """Fingerprints for one batch; of a larger one, every second, fourth … index is looked at."""
+DEEPEST = 4
+"""Containers in each other."""
 MOST = 4096
 """Rows; a batch of more that a dataset makes itself counts as one sample."""
 GRACE = 0.05
@@ -75,7 +79,7 @@ def told(indices: Indices, stride: int) -> list[int] | None:
     """The places of a batch that are told of where evidence is short: the same samples on every rank. None for all."""
     if indices is None or stride < 2:
         return None
-    return [place for place, index in enumerate(indices) if index % stride == 0]
+    return [place for place, index in enumerate(indices) if is_chosen(index, stride)]
 
 
 def given(data: Any, is_batch: bool, indices: Indices, number: int, stride: int) -> Given:
@@ -84,27 +88,50 @@ def given(data: Any, is_batch: bool, indices: Indices, number: int, stride: int)
     Of many samples, or where time is short, those of a part of the indices, which is the same on all ranks; without
     indices, those of a part of the fetches, of which this is the how-manieth.
     """
-    samples: Sequence[Any] = data
-    if is_batch:
-        samples = [data] if indices is not None and len(indices) == 1 else Rows(data, MOST)
+    began = clock.fine()
+    try:
+        return _given(data, is_batch, indices, number, stride)
+    except Exception as error:  # a batch of a kind of its own
+        signal_exceptions.let_through(error)
+        return Given(len(indices) if indices is not None else 0, b"", b"")
+    finally:
+        _budget.charge(began, clock.fine())
+
+
+def _given(data: Any, is_batch: bool, indices: Indices, number: int, stride: int) -> Given:
+    samples = _samples(data, is_batch, indices)
     count = len(samples)
     thinned = max(stride, 1 << _budget.level)
     if indices is None:
         if number % thinned:
             return Given(count, b"", b"")
     elif len(indices) != count:
-        return Given(count, b"", b"")
+        return Given(len(indices), b"", b"")
     else:
         thinned = max(thinned, 1 << ((count - 1) // ENOUGH).bit_length() if count else 1)
     places = told(indices, stride)
     looked = range(count) if places is None else places
-    hashed = looked if indices is None else [place for place in looked if indices[place] % thinned == 0]
+    hashed = looked if indices is None else [place for place in looked if is_chosen(indices[place], thinned)]
     if not len(hashed):
         return Given(count, b"", b"")
-    began = clock.fine()
-    found = of_samples(samples[place] for place in hashed)
-    _budget.charge(began, clock.fine())
-    return Given(count, *(_spread(one, hashed, looked) for one in found))
+    return Given(count, *(_spread(one, hashed, looked) for one in of_samples(samples[place] for place in hashed)))
+
+
+def _samples(data: Any, is_batch: bool, indices: Indices) -> Sequence[Any]:
+    """What it has given, sample by sample, where this takes no code of the program's; else all of it as one."""
+    if not is_batch:
+        return data if type(data) in (list, tuple) else [data]
+    is_one = indices is not None and len(indices) == 1
+    return [data] if is_one or not _is_plain(data) else Rows(data, MOST)
+
+
+def _is_plain(batch: Any, depth: int = 0) -> bool:
+    """Whether a batch is made of tensors, arrays and lists of names alone, in Python's own containers."""
+    kind = type(batch)
+    if kind in (list, tuple, dict) and depth < DEEPEST:
+        return all(_is_plain(one, depth + 1) for one in (batch.values() if kind is dict else batch[:MOST]))
+    is_name = depth > 1 and kind in (str, bytes, int, float, bool)
+    return is_name or isinstance(batch, torch.Tensor) or (kind.__module__ == "numpy" and hasattr(batch, "dtype"))
 
 
 def _spread(prints: bytes, hashed: Sequence[int], looked: Sequence[int]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import os
+import threading
 import weakref
 from collections import deque
 from itertools import islice
@@ -37,8 +38,16 @@ class Tally:
     """backward() calls."""
     latest: Passing | None = None
     """The pass that has handed out a batch last."""
-    handing: Passing | None = None
-    """The pass that is about to hand one out."""
+
+
+class _Handing(threading.local):
+    """By thread."""
+
+    passing: Passing | None = None
+
+
+HANDING = _Handing()
+"""The pass that is about to hand a batch out in this thread."""
 
 
 class Passing:
@@ -107,6 +116,7 @@ class Passing:
 
     def lose(self) -> None:
         """No batch is given to the script: it could not be made."""
+        self._fetched = None
         if self._asked:
             self._asked.popleft()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -14,13 +15,17 @@ from ddpcheck.evidence import ABSENT
 from ddpcheck.probes.digests import readable_memory
 
 HEAD = 16 * 1024
-"""The bytes of a long tensor that are looked at."""
-MANY = 2048
-"""The parts of a long container that are."""
-DEEPEST = 4
+"""The bytes of a large tensor or text that are looked at; of a tensor here and there: its edges may be all alike."""
+MOST = 2048
+"""The parts of one value, those of its parts included, that are looked at; a value of more has no digest."""
+DEEPEST = 8
 """Containers in each other."""
-_PIECE = HEAD // 8
+FEW = 16
+"""Parts of a sample; a list of more is one part."""
+_PIECES = 4
 _PLAIN = (bool, int, float, complex, str, bytes, bytearray, type(None))
+_LISTS, _MAPPINGS = (list, tuple), (dict, OrderedDict, defaultdict)
+"""Python's own: of other classes, even one of these, any question may run code of the program's."""
 
 
 class Prints(NamedTuple):
@@ -37,70 +42,118 @@ def of_samples(samples: Iterable[Any]) -> Prints:
     labels: list[bytes] = []
     for sample in samples:
         parts = _parts(sample)
-        each = [one for one in map(digest, parts) if one is not None]
-        found.append(each[0] if len(each) == 1 else xxhash.xxh3_64_digest(b"".join(each)) if each else ABSENT)
-        labels.append((each[-1] if each else ABSENT) if len(parts) > 1 else b"")
+        each = [digest(part) for part in parts]
+        known = [one for one in each if one is not None]
+        # One that is known in part may be another sample with the same label.
+        whole = known[0] if len(known) == 1 else xxhash.xxh3_64_digest(b"".join(known))
+        found.append(whole if each and len(known) == len(each) else ABSENT)
+        labels.append((each[-1] or ABSENT) if len(parts) > 1 else b"")
     return Prints(b"".join(found), b"".join(labels) if all(labels) else b"")
 
 
-def _parts(sample: Any) -> list[Any]:
-    if isinstance(sample, Mapping):
+def _parts(sample: Any) -> Sequence[Any]:
+    if type(sample) in _MAPPINGS and len(sample) <= FEW:
         return list(sample.values())
-    return list(sample) if isinstance(sample, (list, tuple)) and len(sample) <= MANY else [sample]
+    return sample if _is_list(sample) and len(sample) <= FEW else [sample]
 
 
-def digest(value: Any, depth: int = 0) -> bytes | None:
-    """Eight bytes for a value; None for one that cannot be read without running code of the program's."""
+def _is_list(value: Any) -> bool:
+    """Whether it is a list or tuple of Python's own, or a named tuple that is no more than that."""
+    kind = type(value)
+    return kind in _LISTS or (tuple in kind.__bases__ and hasattr(kind, "_fields") and "__iter__" not in vars(kind))
+
+
+def digest(value: Any) -> bytes | None:
+    """Eight bytes for a value; None for one that is too long, or cannot be read without code of the program's."""
+    return _digest(value, [MOST], DEEPEST)
+
+
+def _digest(value: Any, left: list[int], depth: int) -> bytes | None:
+    """The same, with how many parts may still be looked at, and how deep."""
+    left[0] -= 1
+    kind = type(value)
+    if left[0] < 0 or depth < 0:
+        return None
     if isinstance(value, torch.Tensor):
         return _of_tensor(value)
-    if isinstance(value, _PLAIN):
-        return xxhash.xxh3_64_digest(value[:HEAD] if isinstance(value, (bytes, bytearray)) else _text(value))
-    if depth >= DEEPEST:
-        return None
-    if isinstance(value, Mapping):
-        return _together([*value.keys(), *value.values()], depth)
-    if isinstance(value, (list, tuple, range)):
-        return _together(value, depth)
-    if isinstance(value, (set, frozenset)):
-        each = sorted(one for one in (digest(part, depth + 1) for part in value) if one is not None)
-        return xxhash.xxh3_64_digest(b"".join(each))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _together([vars(value).get(field.name) for field in dataclasses.fields(value)], depth)
-    if type(value).__module__ == "numpy" and hasattr(value, "dtype") and not value.dtype.hasobject:
-        return xxhash.xxh3_64_digest(value.reshape(-1)[: HEAD // max(1, value.itemsize)].tobytes())
+    if kind in _PLAIN:
+        return xxhash.xxh3_64_digest(_bytes(value))
+    if kind in _MAPPINGS:
+        return _together([*value.keys(), *value.values()], left, depth) if len(value) <= MOST else None
+    if _is_list(value) or kind is range:
+        return _together(value, left, depth)
+    if kind in (set, frozenset):
+        each = [_digest(part, left, depth - 1) for part in value] if len(value) <= MOST else [None]
+        known = sorted(one for one in each if one is not None)
+        return xxhash.xxh3_64_digest(b"".join(known)) if len(known) == len(each) else None
+    if dataclasses.is_dataclass(kind) and "__dict__" in dir(kind) and kind.__getattribute__ is object.__getattribute__:
+        return _together([vars(value).get(field.name) for field in dataclasses.fields(kind)], left, depth)
+    if kind.__module__ == "numpy" and hasattr(value, "dtype") and not value.dtype.hasobject:
+        return _of_pieces(value) if value.ndim else xxhash.xxh3_64_digest(value.tobytes())
     return None
 
 
-def _text(value: Any) -> bytes:
-    return f"{type(value).__name__} {value!r}".encode("utf-8", "surrogatepass")
+def _bytes(value: Any) -> bytes | memoryview:
+    if isinstance(value, (bytes, bytearray)):
+        return memoryview(value)[:HEAD]
+    text = value[:HEAD] if isinstance(value, str) else value
+    return f"{type(value).__name__} {text!r}".encode("utf-8", "surrogatepass")
 
 
-def _together(values: Any, depth: int) -> bytes | None:
-    """One digest of all parts that can be read, and of how many there are."""
+def _together(values: Sequence[Any], left: list[int], depth: int) -> bytes | None:
+    """One digest of all parts, and of how many there are; None where one of them has none."""
     number = len(values)
-    parts = values if number <= MANY else [*values[: MANY // 2], *values[-MANY // 2 :]]
-    if isinstance(parts, range) or all(type(one) in (bool, int, float, str) for one in parts):
-        return xxhash.xxh3_64_digest(f"{number} {list(parts)!r}".encode("utf-8", "surrogatepass"))
-    each = [one for one in (digest(part, depth + 1) for part in parts) if one is not None]
-    return xxhash.xxh3_64_digest(str(number).encode() + b"".join(each)) if each or not number else None
+    if type(values) is range or all(type(one) in (bool, int, float) for one in values[:HEAD]):
+        shown = values if type(values) is range else list(values[:HEAD])
+        return xxhash.xxh3_64_digest(f"{number} {shown!r}".encode())
+    if number > left[0]:
+        return None
+    each: list[bytes] = []
+    for part in values:
+        found = _digest(part, left, depth - 1)
+        if found is None:
+            return None
+        each.append(found)
+    return xxhash.xxh3_64_digest(str(number).encode() + b"".join(each))
 
 
 def _of_tensor(tensor: torch.Tensor) -> bytes | None:
     lies = readable_memory.memory(tensor)
     if lies is None:
         plain = readable_memory.strided(tensor)
-        if plain is None or not plain.is_cpu:
-            return None
-        tensor = plain.contiguous()
-        lies = readable_memory.memory(tensor)
-    if lies is None or not tensor.is_cpu:
-        return None
+        return _of_pieces(plain) if plain is not None and plain.is_cpu else None
     start, size = lies
-    if size > HEAD and tensor.dim() > 2:
-        # Pictures and films: their edges may all be white.
-        pieces = [start + (size - _PIECE) * part // 3 for part in range(4)]
-        return xxhash.xxh3_64_digest(b"".join([ctypes.string_at(piece, _PIECE) for piece in pieces]))
-    return xxhash.xxh3_64_digest(ctypes.string_at(start, min(size, HEAD)))
+    if size <= HEAD:
+        return xxhash.xxh3_64_digest(ctypes.string_at(start, size))
+    piece = HEAD // _PIECES
+    starts = [start + (size - piece) * place // (_PIECES - 1) for place in range(_PIECES)]
+    return xxhash.xxh3_64_digest(b"".join([ctypes.string_at(one, piece) for one in starts]))
+
+
+def _of_pieces(value: Any) -> bytes | None:
+    """Of a tensor or array that does not lie in a row: a few of its rows are put into one, and never all of it."""
+    found = []
+    for one in _pieces(value, _PIECES):
+        if isinstance(one, torch.Tensor):
+            lies = readable_memory.memory(one := one.contiguous())
+            if lies is None:
+                return None
+            found.append(ctypes.string_at(*lies))
+        else:
+            found.append(one.tobytes())
+    return xxhash.xxh3_64_digest(b"".join(found))
+
+
+def _pieces(value: Any, number: int) -> Iterator[Any]:
+    if value.nbytes <= HEAD:
+        yield value
+        return
+    rows = value.shape[0]
+    if value.ndim == 1:
+        yield value[: HEAD // _PIECES // value.itemsize]
+        return
+    for place in sorted({(rows - 1) * place // max(1, number - 1) for place in range(number)}):
+        yield from _pieces(value[place], 2)
 
 
 def head(tensor: torch.Tensor, size: int) -> bytes:

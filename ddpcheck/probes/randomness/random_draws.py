@@ -20,7 +20,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from ddpcheck.evidence import NO_SITE, Began, Fetched, Stream
 from ddpcheck.probes.all_probes import whole
 from ddpcheck.probes.data import dataloaders, dataset_values, fetched_samples
-from ddpcheck.probes.data.loader_pass import Tally, is_told
+from ddpcheck.probes.data.loader_pass import HANDING, is_told
 from ddpcheck.probes.digests.batch_fingerprints import head
 from ddpcheck.probes.files import paths
 from ddpcheck.probes.randomness import after_batches, seed_lines
@@ -179,7 +179,7 @@ def _see_samples(writer: recorder.Recorder, fetcher: Any, number: int, place: _P
     if not isinstance(noting, fetched_samples.Noting):
         return
     is_batch = not fetcher.auto_collation
-    passing = Tally.handing
+    passing = HANDING.passing
     if place.worker is not None:
         noting.note = partial(_write_samples, writer, number, place, index, is_batch)
     elif passing is not None:
@@ -227,7 +227,7 @@ def _place(writer: recorder.Recorder, number: int) -> _Place | None:
     global _fetchers
     info = get_worker_info()
     if info is None:
-        passing = Tally.handing
+        passing = HANDING.passing
         return _Place(passing.loader, passing.number, None, None) if passing is not None and passing.told else None
     if number == 0:
         _fetchers += 1

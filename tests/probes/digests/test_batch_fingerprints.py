@@ -94,9 +94,63 @@ class Hostile:
 
 
 def test_what_cannot_be_read_is_left_alone():
-    """No code of the program's is run for it; what lies beside it counts."""
-    assert prints([Hostile(), (X[0], Hostile())]) == [ABSENT, *prints([X[0]])]
+    """No code of the program's is run for it. What lies beside it may be the same for other samples: a label, say."""
+    assert prints([Hostile(), (X[0], Hostile()), [{"x": Hostile(), "y": 1}, 2]]) == [ABSENT] * 3
     assert of_samples([Hostile()]).labels == b""
+    assert labels([(Hostile(), 3)]) == prints([3])
+
+
+class Columns(dict):
+    """Its values are made when they are asked for."""
+
+    def values(self):
+        raise AssertionError
+
+    __iter__ = items = __getitem__ = values
+
+
+class Words(list):
+    """A list of the program's own."""
+
+    def __iter__(self):
+        raise AssertionError
+
+    __getitem__ = __len__ = __iter__
+
+
+@dataclasses.dataclass
+class Slots:
+    """Without a dictionary."""
+
+    __slots__ = ("x",)
+    x: int
+
+
+@pytest.mark.parametrize("sample", [
+    Columns(x=1), Words("ab"), Slots(3), X.to_sparse(), np.array([None, 1], dtype=object), [[3] * 40, [X] * 3000],
+], ids=["mapping", "list", "slots", "sparse", "objects", "long"])  # fmt: skip
+def test_what_has_no_fingerprint(sample):
+    """Containers of the program's own, values that lie nowhere, and more parts than are looked at."""
+    assert prints([sample]) == [ABSENT]
+
+
+def test_parts_that_refer_to_each_other():
+    """So many are looked at altogether, however often a value comes in itself."""
+    nodes = [[torch.ones(2)] for _ in range(60)]
+    for node in nodes:
+        node.extend(nodes)
+    assert prints([nodes]) == [ABSENT]
+
+
+def test_large_values_are_looked_at_here_and_there():
+    """Their middle and end count; what does not lie in a row is not put into one."""
+    silence = torch.zeros(3, 50_000)
+    silence[1, -1], silence[2, 25_000:] = 1, 1
+    assert len(set(prints(silence))) == 3
+    pictures = torch.zeros(2, 64, 64, 3)
+    pictures[1, -1] = 1
+    for turned in (pictures.permute(0, 3, 1, 2), pictures.permute(0, 3, 1, 2).numpy()):
+        assert len(set(prints(turned))) == 2
 
 
 def test_the_head_of_a_tensor():
