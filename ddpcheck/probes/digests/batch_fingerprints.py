@@ -12,6 +12,7 @@ import torch
 import xxhash
 
 from ddpcheck.evidence import ABSENT
+from ddpcheck.probes.data.rank_attributes import held
 from ddpcheck.probes.digests import readable_memory
 
 HEAD = 16 * 1024
@@ -86,8 +87,8 @@ def _digest(value: Any, left: list[int], depth: int) -> bytes | None:
         each = [_digest(part, left, depth - 1) for part in value] if len(value) <= MOST else [None]
         known = sorted(one for one in each if one is not None)
         return xxhash.xxh3_64_digest(b"".join(known)) if len(known) == len(each) else None
-    if dataclasses.is_dataclass(kind) and "__dict__" in dir(kind) and kind.__getattribute__ is object.__getattribute__:
-        return _together([vars(value).get(field.name) for field in dataclasses.fields(kind)], left, depth)
+    if dataclasses.is_dataclass(kind) and kind.__getattribute__ is object.__getattribute__:
+        return _together([held(value, field.name) for field in dataclasses.fields(kind)], left, depth)
     if kind.__module__ == "numpy" and hasattr(value, "dtype") and not value.dtype.hasobject:
         return _of_pieces(value) if value.ndim else xxhash.xxh3_64_digest(value.tobytes())
     return None
