@@ -6,7 +6,7 @@ import array
 import itertools
 import math
 from bisect import bisect_right
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
@@ -87,6 +87,12 @@ class Pass:
     def steps(self) -> set[int]:
         """The optimizers that make steps while it goes on."""
         return {one.optimizer for one in self.rank.of(ev.Step) if self.begun.n < one.n < self.end}
+
+    @property
+    def number_of_steps(self) -> int:
+        """How many steps of the optimizer that makes the most are made meanwhile, as far as they are on record."""
+        made = Counter(one.optimizer for one in self.rank.of(ev.Step) if self.begun.n < one.n < self.end)
+        return max(made.values(), default=0)
 
     @property
     def end(self) -> float:

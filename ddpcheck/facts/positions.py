@@ -38,6 +38,8 @@ class Resumption(NamedTuple):
     """What no rank has trained on in the second pass."""
     batch: int
     """The most samples of a batch."""
+    often: int
+    """The backward() calls of a step, in the first of them."""
 
 
 @once_per_world
@@ -49,25 +51,59 @@ def of(world: World) -> list[Resumption]:
 def _pairs(world: World, training: Sequence[Line]) -> Iterator[Resumption]:
     rounds = [(line, passes) for line in training for _, passes in line.rounds() if len(passes) > 1]
     rounds.sort(key=lambda one: min(p.begun.n for p in one[1].values()))
+    earlier: dict[int, list[int]] | None = {}
+    """By rank, what passes before had read of the epoch; None where that is not known."""
     for (_, before), (line, after) in pairwise(rounds):
-        first = next(iter(after.values())).loader
-        if before.keys() != after.keys() or len(after) < world.world_size or first is None or not first.size:
+        if before.keys() != after.keys() or len(after) < world.world_size or not _goes_on(before, after):
+            earlier = {}
             continue
-        if any(one.exhausted for one in before.values()) or not all(one.whole for one in after.values()):
-            continue
-        both = [(before[rank], after[rank]) for rank in after]
-        if not all(_is_one_dataset(*each) and _is_loaded(*each) for each in both):
-            continue
-        skipped = [_skipped(one) for one in after.values()]
-        given = [sample.place for one in after.values() for sample in one.samples]
         read = _read(before, after)
-        if None in given or len(set(given)) < len(given) or not read or None in skipped:
-            continue
-        places = frozenset(p for its in skipped for p in its or () if p is not None)
-        left_out = frozenset(range(first.size)).difference(given) | places
-        batch = max(b.samples for one in after.values() for b in one.batches)
-        orders = [[s.place for s in one.samples if s.place in read[0]] for one in before.values()]
-        yield Resumption(line, before, after, first.size, tuple(read), orders, places, left_out, batch)
+        places = {rank: [s.place for s in one.samples if s.place is not None] for rank, one in before.items()}
+        known = earlier is not None and bool(read)
+        if earlier is not None and known:
+            given = {place for its in places.values() for place in its}
+            had = {place for its in earlier.values() for place in its}
+            if had <= given:  # it has begun anew, or hands out what it skips
+                had, earlier = set(), {}
+            known = not had & given
+            earlier = {
+                rank: [*earlier.get(rank, ()), *(place for place in its if place in read[0])]
+                for rank, its in places.items()
+            }
+            if known and (found := _resumption(line, before, after, [had | one for one in read], earlier)):
+                yield found
+        earlier = earlier if known else None
+
+
+def _goes_on(before: Passes, after: Passes) -> bool:
+    """Whether passes may go on with an epoch that was left, after a load."""
+    if any(one.exhausted for one in before.values()):
+        return False
+    return all(_is_one_dataset(before[rank], after[rank]) and _is_loaded(before[rank], after[rank]) for rank in after)
+
+
+def _resumption(
+    line: Line,
+    before: Passes,
+    after: Passes,
+    read: Sequence[frozenset[int] | set[int]],
+    orders: Mapping[int, list[int]],
+) -> Resumption | None:
+    """The second of two passes, where all that it gives is known."""
+    first = next(iter(after.values())).loader
+    skipped = [_skipped(one) for one in after.values()]
+    given = [sample.place for one in after.values() for sample in one.samples]
+    if first is None or not first.size or not all(one.whole for one in after.values()):
+        return None
+    if None in given or len(set(given)) < len(given) or None in skipped:
+        return None
+    places = frozenset(p for its in skipped for p in its or () if p is not None)
+    left_out = frozenset(range(first.size)).difference(given) | places
+    batch = max(b.samples for one in after.values() for b in one.batches)
+    one = next(iter(before.values()))
+    often = round(one.backwards / max(1, one.number_of_steps))
+    sets = tuple(map(frozenset, read))
+    return Resumption(line, before, after, first.size, sets, list(orders.values()), places, left_out, batch, often)
 
 
 def _is_one_dataset(before: Pass, after: Pass) -> bool:

@@ -78,10 +78,10 @@ def _position(one: Resumption) -> Deviation | None:
     within = within and _chance(len(read), one.size, len(one.left_out)) < BY_CHANCE
     if not means_to and not within:
         return None
-    cause = "number"
-    if len(one.left_out) * len(one.passes) == len(read) and one.left_out <= read:
-        cause = "one rank"
-    elif not one.left_out <= read and not read <= one.left_out:
+    counted = {"one rank": len(one.passes), "updates": one.often}
+    fits = [name for name, times in counted.items() if times > 1 and len(one.left_out) * times == len(read)]
+    cause = " or ".join(fits) if fits and one.left_out <= read else "number"
+    if not one.left_out <= read and not read <= one.left_out:
         epochs = {one.before[rank].begun.epoch for rank in one.before}, {p.begun.epoch for p in one.passes.values()}
         cause = "epoch" if epochs[0] != epochs[1] and None not in epochs[1] else "order"
     epoch = next(iter(one.passes.values())).begun.epoch

@@ -11,7 +11,7 @@ from ddpcheck.facts.positions import UNKNOWN
 from ddpcheck.relations import once
 from tests.judging.loaded import OWN, loader, through
 from tests.judging.own_reductions import BOTH, optimizer, stepped
-from tests.judging.written import exchanged, world
+from tests.judging.written import STEP, exchanged, world
 
 SIZE = 96
 ORDER = list(range(SIZE))
@@ -22,7 +22,10 @@ def resumed_world(skipped, taken=40, kept=None, saves=1, loaded=True, seed=0, tr
     order = ORDER[seed:] + ORDER[:seed]
 
     def of(rank):
-        first = through(ORDER[:taken][rank::2], exhausted=more.get("ended", False), trained=trained)
+        first = through(
+            ORDER[:taken][rank::2], exhausted=more.get("ended", False), trained=trained, batch=more.get("batch", 4)
+        )
+        first[1:1] = more.get("steps", ())
         saved = [(ev.SaveBegan, {"path": "last.pt"})] * saves if rank == 0 else []
         fields = {"owner": "optimizer", "kind": "SGD", "missing": [], "unexpected": [], "total": 1, "strict": True}
         loads = [(ev.StateLoaded, {**fields, "site": 9})] if loaded else []
@@ -70,6 +73,16 @@ def test_as_many_samples_of_another_order():
     """A sampler that goes on where the ranks stopped, in the order of another epoch."""
     (deviation,) = judged(40, seed=30)
     assert (deviation.cause, deviation.texts["unread"], deviation.texts["again"]) == ("order", 30, 30)
+
+
+@pytest.mark.parametrize(("skipped", "often", "cause"), [
+    (20, 2, "one rank or updates"), (10, 4, "updates"), (20, 4, "one rank"), (16, 2, "number"),
+])  # fmt: skip
+def test_updates_that_are_counted_for_batches(skipped, often, cause):
+    """A step is made of several batches: as many as there are ranks, or more."""
+    steps = [(ev.Step, {**STEP, "site": 9, "number": n}) for n in range(20 // often)]
+    (deviation,) = judged(skipped, steps=steps, batch=1)
+    assert deviation.cause == cause
 
 
 @pytest.mark.parametrize("skipped", [40, 32, 0, 44, 80])
@@ -124,3 +137,21 @@ def test_what_was_read_before_a_load_is_not_held():
         rank.process.add([kind(n=900 + n, at=90.0, **fields) for n, (kind, fields) in enumerate(reduces)])
     said = run.judge(made)
     assert (said.checked, said.findings, said.skipped_because) == (0, (), UNKNOWN)
+
+
+@pytest.mark.parametrize(("skipped", "cause"), [(40, ""), (36, ""), (16, "number"), (0, "")])
+def test_a_second_load_in_one_epoch(skipped, cause):
+    """What was read before the first load counts as well: a position may be counted from there by mistake."""
+
+    def of(rank):
+        fields = {"owner": "optimizer", "kind": "SGD", "missing": [], "unexpected": [], "total": 1, "strict": True}
+        saved = [(ev.SaveBegan, {"path": "last.pt"})] if rank == 0 else []
+        made = [loader(**{**OWN, "size": SIZE})]
+        for number, part in enumerate((ORDER[:20], ORDER[20:40], ORDER[skipped:])):
+            made += through(part[rank::2], number=number, exhausted=number == 2, batch=2)
+            made += [*saved, (ev.StateLoaded, {**fields, "site": 9})] if number < 2 else []
+        return made
+
+    found = once.positions(positions.of(world(of(0), of(1))))
+    assert [one.cause for one in found] == ([cause] if cause else [])
+    assert all((one.texts["read"], one.texts["left"], one.texts["unread"]) == (40, 16, 0) for one in found)

@@ -17,6 +17,14 @@ ROWS = (
                 "what one rank has read was counted, and taken off the order of all ranks",
                 "Count what all ranks have read where the order of all of them is cut, or cut each rank's own share.",
             ),
+            "updates": Words(
+                "steps of the optimizer were counted, each of which is made of several batches",
+                "Count the batches that have been trained on, not the steps.",
+            ),
+            "one rank or updates": Words(
+                "what one rank has read was counted, or steps of the optimizer, each made of several batches",
+                "Count the batches that all ranks have trained on.",
+            ),
             "epoch": Words(
                 "the sampler was set to epoch {epoch}, and the pass that goes on is that of epoch {before}",
                 "Save the epoch beside the position, and call set_epoch with it before the pass goes on.",
