@@ -35,8 +35,8 @@ def read_samples(deviations: Iterable[Deviation], rows: Sequence[SampleRow]) -> 
 
 def _finding(row: SampleRow, one: Deviation) -> Finding:
     words = row.causes.get(one.cause) or row.causes[""]
-    loader = one.one.loader if one.one is not None else None
-    rank = one.one.rank if one.one is not None else None
+    loader = one.pass_.loader if one.pass_ is not None else None
+    rank = one.pass_.rank if one.pass_ is not None else None
     made = rank.where(loader.site) if rank is not None and loader is not None else None
     lines = (one.line, made) if not row.at_loader else (made, one.line)
     where = next((line for line in lines if line is not None), None)

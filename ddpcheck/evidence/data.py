@@ -70,7 +70,7 @@ class Pass(Record, frozen=True, kw_only=True):
     """Where the stream that the base seed was drawn from was last seeded."""
     seed: str = ""
     """What with."""
-    promised: int | None = None
+    sampler_length: int | None = None
     """How many samples (or batches) its sampler says that it gives; None where it cannot be asked."""
 
 
@@ -95,7 +95,7 @@ class Batch(Record, frozen=True, kw_only=True):
     """How many there are; fewer are told of, the same ones on all ranks, where evidence or time was short."""
 
 
-class Fetched(Record, frozen=True, kw_only=True):
+class WorkerFetch(Record, frozen=True, kw_only=True):
     """What a worker process was given by the dataset for a batch."""
 
     share: ClassVar[float] = 0.25

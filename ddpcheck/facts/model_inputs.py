@@ -15,7 +15,7 @@ from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite
 
 
-class Given(NamedTuple):
+class GroupInputs(NamedTuple):
     """The forwards that all ranks of a group had."""
 
     ranks: tuple[int, ...]
@@ -89,7 +89,7 @@ ENOUGH = 3
 
 
 @once_per_world
-def of(world: World) -> list[Given]:
+def of(world: World) -> list[GroupInputs]:
     """By group, and by wrapper or model."""
     found = []
     groups = [one for one in readers(world) if len(one.ranks) > 1 and not one.apart]
@@ -107,7 +107,7 @@ def of(world: World) -> list[Given]:
             first = its[0][keys[0]]
             wrapper = f"wrapper {first.wrapper}" if first.wrapper is not None else f"model {first.model}"
             found.append(
-                Given(
+                GroupInputs(
                     tuple(rank.rank for rank in group.ranks),
                     group.models is None,
                     wrapper,

@@ -41,7 +41,7 @@ class Pass:
         self.rank = rank
         self.begun = begun
         self.loader = loader
-        self.fetched: dict[int, dict[int, ev.Fetched]] = defaultdict(dict)
+        self.fetches: dict[int, dict[int, ev.WorkerFetch]] = defaultdict(dict)
         """By worker and number, what worker processes have fetched."""
         self.ended: ev.PassEnded | None = None
         self.batches: list[ev.Batch] = []
@@ -110,10 +110,10 @@ class Pass:
         if self.in_part:
             return []
         by_index: dict[int, deque[Sample]] = defaultdict(deque)
-        for one in (one for its in self.fetched.values() for _, one in sorted(its.items()) if one.indices):
+        for one in (one for its in self.fetches.values() for _, one in sorted(its.items()) if one.indices):
             for sample in _samples(one):
                 by_index[sample.place or 0].append(sample)
-        in_turn = iter(self._in_turn() if self.fetched and not by_index else ())
+        in_turn = iter(self._in_turn() if self.fetches and not by_index else ())
         found = []
         for batch in self.batches:
             its = _samples(batch) or [one for fetched in islice(in_turn, 1) for one in _samples(fetched)]
@@ -122,14 +122,14 @@ class Pass:
             found.append([one for one in its if self.every == 1 or _chosen(one, self.every)])
         return found
 
-    def _in_turn(self) -> Iterator[ev.Fetched]:
+    def _in_turn(self) -> Iterator[ev.WorkerFetch]:
         """What workers have fetched of a stream, batch by batch: they take turns, those that have no more left out."""
-        turns = deque(sorted(self.fetched))
+        turns = deque(sorted(self.fetches))
         place = dict.fromkeys(turns, 0)
         while turns:
             worker = turns.popleft()
-            one = self.fetched[worker].get(place[worker])
-            if one is None and (place[worker] < max(self.fetched[worker]) or not self.exhausted):
+            one = self.fetches[worker].get(place[worker])
+            if one is None and (place[worker] < max(self.fetches[worker]) or not self.exhausted):
                 return  # it was left out of the record, or who is next is not known
             if one is not None:
                 place[worker] += 1
@@ -141,7 +141,7 @@ class Pass:
         """What each worker process has read of a stream; none where it is read by index, or by this process."""
         each = [
             [s.print_ for one in its.values() if not one.indices for s in _samples(one) if s.print_ is not None]
-            for its in self.fetched.values()
+            for its in self.fetches.values()
         ]
         return [prints for prints in each if prints]
 
@@ -153,11 +153,11 @@ class Pass:
     @property
     def _given(self) -> int:
         """How many samples it gave: where the program's own function makes batches, they may have another number."""
-        in_streams = [one.samples for its in self.fetched.values() for one in its.values() if not one.indices]
+        in_streams = [one.samples for its in self.fetches.values() for one in its.values() if not one.indices]
         return sum(in_streams) or (self.ended.samples if self.ended is not None else 0)
 
 
-def _samples(record: ev.Batch | ev.Fetched) -> list[Sample]:
+def _samples(record: ev.Batch | ev.WorkerFetch) -> list[Sample]:
     indices = array.array("q", record.indices) if len(record.indices) % WIDTH == 0 else array.array("q")
     prints, labels = _cut(record.prints), _cut(record.labels)
     number = max(len(indices), len(prints))
@@ -276,12 +276,12 @@ def _note_fetches(rank: Rank, found: Mapping[tuple[int, int], Pass]) -> None:
         by_seed[one.begun.base_seed].append(one)
     # Loaders whose generators were seeded alike have one seed: which of them a process was for is not known.
     by_seed = defaultdict(list, {seed: its for seed, its in by_seed.items() if len({p.begun.loader for p in its}) == 1})
-    for fetched in (one for process in rank.workers for one in process.of(ev.Fetched)):
+    for fetched in (one for process in rank.workers for one in process.of(ev.WorkerFetch)):
         known = found.get((fetched.loader, fetched.pass_)) if fetched.loader is not None else None
         if fetched.loader is None:  # a process that was started afresh counts its passes from 0
             known = next(islice(by_seed[fetched.base_seed], fetched.pass_, None), None)
         if known is not None:
-            known.fetched[fetched.worker][fetched.number] = fetched
+            known.fetches[fetched.worker][fetched.number] = fetched
 
 
 @once_per_world
@@ -311,7 +311,7 @@ def _trained(passes: Sequence[Pass]) -> bool:
 
 
 @once_per_world
-def beside(world: World) -> list[tuple[Pass, Pass]]:
+def passes_in_one_epoch(world: World) -> list[tuple[Pass, Pass]]:
     """Passes of one rank that train the same on one dataset, and would share it out between them.
 
     They go on at one time, of two loaders; or follow each other in one epoch, without a load between them, both left

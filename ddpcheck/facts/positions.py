@@ -136,7 +136,7 @@ def _skipped(one: Pass) -> list[int | None] | None:
 def _read(before: Passes, after: Passes) -> list[frozenset[int]]:
     """What all ranks had read of the first pass at the save before the second, and what less a batch taken in advance.
 
-    None where that is not known: several saves are told apart by nothing, nor are batches that wait in a queue.
+    None where that is not known: nothing distinguishes several saves, nor are batches that wait in a queue.
     """
     taken: set[int] = set()
     for rank, one in before.items():

@@ -14,7 +14,7 @@ from ddpcheck.judging.world import Rank, World
 _Values = Mapping[str, bytes]
 
 
-class Outdated(NamedTuple):
+class OldCopy(NamedTuple):
     """A pass whose workers go on with what the dataset was when an earlier one began."""
 
     rank: int
@@ -29,12 +29,12 @@ class Outdated(NamedTuple):
 
 
 @once_per_world
-def of(world: World) -> list[Outdated]:
+def of(world: World) -> list[OldCopy]:
     """By rank and loader, the copies that are out of date in a way that workers themselves have no part in."""
     return [one for rank, passes in zip(world, every_pass(world), strict=True) for one in _of_rank(rank, passes)]
 
 
-def _of_rank(rank: Rank, passes: list[Pass]) -> Iterator[Outdated]:
+def _of_rank(rank: Rank, passes: list[Pass]) -> Iterator[OldCopy]:
     known = {(one.begun.loader, one.begun.number): one for one in passes}
     own: dict[int | None, dict[int, _Values]] = defaultdict(dict)
     for one in rank.of(ev.DatasetValues):
@@ -50,7 +50,7 @@ def _of_rank(rank: Rank, passes: list[Pass]) -> Iterator[Outdated]:
         first = min(by_pass)
         later = [number for number in sorted(by_pass) if number > first and (loader, number) in known]
         outdated = {
-            number: _outdated(by_pass, copies[loader], first, number)
+            number: _old_values(by_pass, copies[loader], first, number)
             if loader is not None and _give_the_same(known.get((loader, first)), known[loader, number])
             else []
             for number in later
@@ -58,10 +58,10 @@ def _of_rank(rank: Rank, passes: list[Pass]) -> Iterator[Outdated]:
         numbers = [number for number, names in outdated.items() if names]
         if numbers and loader is not None and (loader, first) in known:
             since, read = known[loader, first], known[loader, numbers[0]]
-            yield Outdated(rank.rank, since, read, outdated[numbers[0]], len(numbers))
+            yield OldCopy(rank.rank, since, read, outdated[numbers[0]], len(numbers))
 
 
-def _outdated(own: Mapping[int, _Values], copies: Mapping[int, list[_Values]], first: int, number: int) -> list[str]:
+def _old_values(own: Mapping[int, _Values], copies: Mapping[int, list[_Values]], first: int, number: int) -> list[str]:
     """The names under which all workers hold what they held at first, and the program does not."""
     workers = [*copies.get(first, ()), *copies.get(number, ())]
     if not copies.get(first) or not copies.get(number):

@@ -9,13 +9,13 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from ddpcheck.facts.model_inputs import Given, Replay
+from ddpcheck.facts.model_inputs import GroupInputs, Replay
 from ddpcheck.facts.passes import Line, Pass
 from ddpcheck.facts.positions import Resumption
-from ddpcheck.facts.worker_copies import Outdated
+from ddpcheck.facts.worker_copies import OldCopy
 from ddpcheck.vocabulary.model import CallSite
 
-Pattern = Literal["position", "again", "workers", "nothing", "outdated", "replayed", "shared"]
+Pattern = Literal["position", "again", "workers", "nothing", "old copy", "replayed", "shared"]
 """A pass that goes on after a load leaves out others than had been read; a second pass gives the samples of one beside
 it, or before it, once more; a pass gives none; workers read a dataset as it was; all ranks' models are given one
 batch."""
@@ -40,7 +40,7 @@ class Deviation(NamedTuple):
     pattern: Pattern
     cause: str
     ranks: tuple[int, ...]
-    one: Pass | None
+    pass_: Pass | None
     """The pass that is said to be wrong, on the first of the ranks."""
     line: CallSite | None
     texts: Mapping[str, Any]
@@ -145,7 +145,7 @@ def _are_one_sequence(one: Pass, other: Pass) -> bool:
     return len({a for a, _ in pairs}) > ENOUGH and equal >= NEARLY_ALL * len(pairs)
 
 
-def workers(lines: Iterable[Line]) -> list[Deviation]:
+def workers_alike(lines: Iterable[Line]) -> list[Deviation]:
     """The streams that several worker processes of a rank read alike.
 
     Data may hold a sample twice, and then there are such pairs within a worker as well as between two of them.
@@ -170,7 +170,7 @@ def workers(lines: Iterable[Line]) -> list[Deviation]:
     return found
 
 
-def empties(lines: Sequence[Line], ranks: int) -> list[Deviation]:
+def empty_passes(lines: Sequence[Line], ranks: int) -> list[Deviation]:
     """The passes of training loops that give no rank anything, though their samplers have samples to give.
 
     An earlier pass of these ranks has to have given some, or else drop_last has to leave out all there is: a program
@@ -199,7 +199,7 @@ def _before(one: Pass, lines: Sequence[Line]) -> list[Pass]:
 
 def _has_more(one: Pass, lines: Sequence[Line]) -> bool:
     """Whether there is something to give, and the epoch is not one that a pass has read to its end."""
-    if not one.begun.promised:
+    if not one.begun.sampler_length:
         return False
     before = _before(one, lines)
     if not before:
@@ -207,9 +207,9 @@ def _has_more(one: Pass, lines: Sequence[Line]) -> bool:
     return one.begun.epoch is None or one.begun.epoch != before[-1].begun.epoch
 
 
-def outdated(copies: Sequence[Outdated]) -> list[Deviation]:
+def old_copies(copies: Sequence[OldCopy]) -> list[Deviation]:
     """The workers that go on with a dataset as it was, though the program has changed what samples are made from."""
-    by_line: dict[object, list[Outdated]] = {}
+    by_line: dict[object, list[OldCopy]] = {}
     for one in copies:
         by_line.setdefault(one.read.where, []).append(one)
     found = []
@@ -222,7 +222,7 @@ def outdated(copies: Sequence[Outdated]) -> list[Deviation]:
             "since": first.since.begun.number + 1,
             "dataset": first.read.loader.dataset if first.read.loader is not None else "dataset",
         }
-        found.append(_of_passes("outdated", "", {one.rank: one.read for one in its}, texts, first.times))
+        found.append(_of_passes("old copy", "", {one.rank: one.read for one in its}, texts, first.times))
     return found
 
 
@@ -240,7 +240,7 @@ def replays(again: Iterable[Replay]) -> list[Deviation]:
     ]
 
 
-def shared(given: Iterable[Given]) -> list[Deviation]:
+def common_inputs(given: Iterable[GroupInputs]) -> list[Deviation]:
     """Models of all ranks that are given the same batches, one after another, while these change.
 
     Ranks that contribute differently take parts of them within the model, unless it draws random numbers.

@@ -50,7 +50,7 @@ class Overlap(NamedTuple):
     """So many are not given twice on purpose."""
 
 
-class Missing(NamedTuple):
+class Gap(NamedTuple):
     """Samples that came to no rank in one round of passes."""
 
     number: int
@@ -141,7 +141,9 @@ def in_part_of_stream(rounds: Mapping[int, Mapping[int, Pass]]) -> set[int]:
     return {number for number, prints in given.items() if len(every - prints) > ranks * batch}
 
 
-def overlap(number: int, passes: Mapping[int, Pass], identity: Identity, single: Collection[Hashable]) -> Overlap | str:
+def overlap_of(
+    number: int, passes: Mapping[int, Pass], identity: Identity, single: Collection[Hashable]
+) -> Overlap | str:
     """What several ranks had in one round; else why that was not seen, or nothing where they had nothing in common."""
     indexed = by_index(list(passes.values()), identity)
     stands: Callable[[Sample], Hashable | None] = (lambda s: s.place) if indexed else (lambda s: s.print_)
@@ -173,11 +175,11 @@ def overlap(number: int, passes: Mapping[int, Pass], identity: Identity, single:
     if not wrong and not doubtful:
         return "" if identity.same or identity.stable else UNRECOGNISED
     explained = own.padding if own is not None else padding or 0
-    told = _told(number, passes, epoch, {key for key, n in seen.items() if n > 1}, surplus, explained, indexed)
-    return told._replace(certain=wrong)
+    found = _described(number, passes, epoch, {key for key, n in seen.items() if n > 1}, surplus, explained, indexed)
+    return found._replace(certain=wrong)
 
 
-def _told(
+def _described(
     number: int,
     passes: Mapping[int, Pass],
     draw: Draw,
@@ -290,10 +292,10 @@ def _same_sequence(number: int, passes: Mapping[int, Pass], draw: Draw, by_index
         return None
     sequence, ranks = equal[0]
     part = {rank: list(sequence) for rank in ranks}
-    return _told(number, passes, part, set(sequence), len(sequence) * (len(ranks) - 1), 0, by_index, in_order=True)
+    return _described(number, passes, part, set(sequence), len(sequence) * (len(ranks) - 1), 0, by_index, in_order=True)
 
 
-def missing(passes: Mapping[int, Pass]) -> Missing | None:
+def gap_of(passes: Mapping[int, Pass]) -> Gap | None:
     """What torch's own sampler leaves out beyond what it and its loader may drop."""
     loaders = [one.loader for one in passes.values()]
     first = loaders[0]
@@ -314,4 +316,4 @@ def missing(passes: Mapping[int, Pass]) -> Missing | None:
     left_out = first.size - len(indices)
     if left_out <= allowed:
         return None
-    return Missing(left_out, first.size, next(i for i in range(first.size) if i not in indices))
+    return Gap(left_out, first.size, next(i for i in range(first.size) if i not in indices))

@@ -69,7 +69,7 @@ SAME = [given(n, n, None, 0) for n in range(5)]
 
 
 def shared(*each):
-    return once.shared(model_inputs.of(world(*each)))
+    return once.common_inputs(model_inputs.of(world(*each)))
 
 
 def test_models_that_get_the_same_by_hand():

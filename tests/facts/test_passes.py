@@ -7,7 +7,7 @@ import array
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.facts.passes import beside, passes_of
+from ddpcheck.facts.passes import passes_in_one_epoch, passes_of
 from ddpcheck.judging.world import Process
 from tests.judging.loaded import PLAIN, STREAM, digest, loader, through
 from tests.judging.written import loaded, rank, step, world
@@ -17,7 +17,7 @@ def fetched(number, contents, worker=0, indices=None, **more):
     fields = {"loader": 0, "pass_": 0, "base_seed": 7, "labels": b"", "samples": len(contents), **more}
     places = array.array("q", indices).tobytes() if indices is not None else b""
     prints = b"".join(map(digest, contents))
-    return ev.Fetched, {**fields, "worker": worker, "number": number, "indices": places, "prints": prints}
+    return ev.WorkerFetch, {**fields, "worker": worker, "number": number, "indices": places, "prints": prints}
 
 
 def with_workers(own, *records):
@@ -81,7 +81,7 @@ def side_by_side(second, between=(), steps=(0, 0), first=(), **more):
     made = [loader(**PLAIN), loader(**PLAIN, **{"loader": 1, **second})]
     made += [*one[:2], step(9, optimizer=steps[0]), *one[2:], *between]
     made += [*other[:2], step(9, optimizer=steps[1], number=1), *other[2:]]
-    return len(beside(world(made)))
+    return len(passes_in_one_epoch(world(made)))
 
 
 def test_passes_that_share_an_epoch():
@@ -98,6 +98,6 @@ def test_passes_that_share_nothing(second, more):
     of = more.pop("of", 1)
     if of == 0:
         made = [loader(**PLAIN), *through(range(16), exhausted=False), *through(range(16), number=1, exhausted=False)]
-        assert beside(world(made)) == []
+        assert passes_in_one_epoch(world(made)) == []
     else:
         assert side_by_side(second, **more) == 0

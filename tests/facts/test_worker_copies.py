@@ -38,7 +38,7 @@ def test_a_value_that_the_program_changes(more):
     (found,) = outdated(each_pass(0, 1, 2), *[each_pass(0, 0, 0, worker=w, **more) for w in (0, 1)])
     assert (found.rank, found.names, found.times) == (0, ["epoch"], 2)
     assert (found.since.begun.number, found.read.begun.number) == (0, 1)
-    (deviation,) = once.outdated([found])
+    (deviation,) = once.old_copies([found])
     assert (deviation.ranks, deviation.times, deviation.texts["names"]) == ((0,), 2, "epoch")
 
 

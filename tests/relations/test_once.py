@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.facts.passes import beside, loops
+from ddpcheck.facts.passes import loops, passes_in_one_epoch
 from ddpcheck.judging.world import Process
 from ddpcheck.relations import once
 from tests.judging.loaded import PLAIN, STREAM, digest, loader, through
@@ -23,7 +23,7 @@ def repeated(second, contents=None, together=True, ranks=2, **more):
         made += [step(9), one[-1], other[-1]]
     else:
         made += [*one[:-1], step(9), one[-1], *other[:-1], step(9, number=1), other[-1]]
-    return once.repetitions(beside(world(*[made] * ranks)))
+    return once.repetitions(passes_in_one_epoch(world(*[made] * ranks)))
 
 
 def test_one_order_that_is_dealt_out_twice():
@@ -57,8 +57,8 @@ def empties(*each, ranks=2, **more):
     """What is said of passes of a loop, one after the other, each with what it gives."""
     made = [loader(**more)]
     for number, (indices, more) in enumerate(each):
-        made += through(indices, number=number, **{"promised": 16, **more})
-    return once.empties([one for one in loops(world(*[made] * ranks)) if one.training], 2)
+        made += through(indices, number=number, **{"sampler_length": 16, **more})
+    return once.empty_passes([one for one in loops(world(*[made] * ranks)) if one.training], 2)
 
 
 FULL = (EVERY, {"epoch": 0})
@@ -78,7 +78,8 @@ def test_a_loader_that_drops_all_it_has():
 
 @pytest.mark.parametrize("each", [
     [FULL, ([], {"epoch": 0}), (EVERY, {"epoch": 1})], [FULL, ([], {"epoch": 1, "exhausted": False})], [FULL, FULL],
-    [FULL, ([], {"epoch": 1, "promised": 0})], [FULL, ([], {"epoch": 1, "promised": None})], [([], {}), FULL],
+    [FULL, ([], {"epoch": 1, "sampler_length": 0})], [FULL, ([], {"epoch": 1, "sampler_length": None})],
+    [([], {}), FULL],
 ], ids=["the rest of an epoch", "a look", "samples", "none to give", "unknown", "the rest of another run"])  # fmt: skip
 def test_passes_that_may_be_empty(each):
     """What is left of an epoch that was read to its end, here or in another run; samplers that have none to give."""
@@ -87,7 +88,7 @@ def test_passes_that_may_be_empty(each):
 
 def test_data_that_hold_nothing():
     """No samples in the dataset, none in a pass."""
-    assert empties(FULL, ([], {"promised": 0}), size=0) == []
+    assert empties(FULL, ([], {"sampler_length": 0}), size=0) == []
     assert empties(FULL, ([], {"epoch": 1}), ranks=1) == []
 
 
@@ -102,9 +103,9 @@ def workers(*each, ranks=2):
             fields = {"loader": 0, "pass_": 0, "base_seed": 7, "number": 0, "indices": b"", "labels": b""}
             prints = b"".join(map(digest, contents))
             more = {"worker": worker, "samples": len(contents), "prints": prints}
-            process.add([ev.Fetched(n=worker, at=0.0, **fields, **more)])
+            process.add([ev.WorkerFetch(n=worker, at=0.0, **fields, **more)])
         rank.workers.append(process)
-    return once.workers([one for one in loops(made) if one.training])
+    return once.workers_alike([one for one in loops(made) if one.training])
 
 
 def test_workers_that_read_alike():

@@ -8,7 +8,7 @@ from ddpcheck.checks.sample_rows import SampleRow
 ROWS = (
     SampleRow(
         rule="outdated-dataset-in-workers",
-        pattern="outdated",
+        pattern="old copy",
         expected="pass {number} to read the dataset as the program has set it before",
         found="the workers to hold {names} as it was before pass {since}, and the program to hold something else",
         causes={

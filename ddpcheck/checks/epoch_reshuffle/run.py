@@ -32,7 +32,7 @@ def judge(world: World) -> Judged:
         )
         if (finding := _repeated(course, link)) is not None:
             findings.append(finding)
-    deviations = [*once.outdated(worker_copies.of(world)), *once.replays(model_inputs.replays(world))]
+    deviations = [*once.old_copies(worker_copies.of(world)), *once.replays(model_inputs.replays(world))]
     findings += read_samples(deviations, ROWS)
     because = no_loader(world) or "no shuffled loader was seen to go through equally many samples twice in training"
     # What a finding counts has been compared.

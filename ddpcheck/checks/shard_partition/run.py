@@ -13,19 +13,28 @@ from ddpcheck.checks.shard_partition.rows import ROWS
 from ddpcheck.checks.shard_partition.unintended_data import sampler_lost
 from ddpcheck.facts import model_inputs, positions
 from ddpcheck.facts.datasets import Identity, identity_of, single_prints
-from ddpcheck.facts.passes import Line, Pass, beside, data_groups, every_pass, loops, no_loader, shared_passes
+from ddpcheck.facts.passes import (
+    Line,
+    Pass,
+    data_groups,
+    every_pass,
+    loops,
+    no_loader,
+    passes_in_one_epoch,
+    shared_passes,
+)
 from ddpcheck.facts.readers import readers
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.relations import once
 from ddpcheck.relations.overlap import (
     IN_PART,
     Epoch,
-    Missing,
+    Gap,
     Overlap,
+    gap_of,
     in_part,
     in_part_of_stream,
-    missing,
-    overlap,
+    overlap_of,
     own_epoch,
 )
 from ddpcheck.vocabulary.model import Finding
@@ -65,13 +74,13 @@ def judge(world: World) -> Judged:
     findings += [finding for finding in sampler_lost(every_pass(world)) if told.isdisjoint(finding.links)]
     findings += one_copy.judge(world, training)
     findings += sequences.judge(world)
-    deviations = [*once.positions(positions.of(world)), *once.repetitions(beside(world))]
-    deviations += once.empties(training, world.world_size)
-    deviations += once.workers([line for line in training if line.link not in told])
+    deviations = [*once.positions(positions.of(world)), *once.repetitions(passes_in_one_epoch(world))]
+    deviations += once.empty_passes(training, world.world_size)
+    deviations += once.workers_alike([line for line in training if line.link not in told])
     made = shared_passes(training, groups)
     if not training:
         given = model_inputs.of(world)
-        deviations += once.shared(given)
+        deviations += once.common_inputs(given)
         reasons.append(FEW if any(one.equal for one in given) else INPUTS if given else "")
     read = read_samples(deviations, ROWS)
     findings += read
@@ -104,7 +113,7 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
     }
     single = single_prints(line)
     overlaps: list[Overlap] = []
-    gap: Missing | None = None
+    gap: Gap | None = None
     epochs: dict[int, Epoch] = {}
     rounds: dict[int, dict[int, Pass]] = {}
     for number, passes in line.rounds():
@@ -112,7 +121,7 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
         if len(shared) < 2 or len(rounds) == ROUNDS:
             continue
         rounds[number] = shared
-        found = overlap(number, shared, identity, single)
+        found = overlap_of(number, shared, identity, single)
         if isinstance(found, Overlap):
             overlaps.append(found)
         elif found:
@@ -120,7 +129,7 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
             continue
         elif world.complete and len(shared) + len(apart) == len(ranks):
             everyones = {rank: ones[number] for rank, ones in line.passes.items() if number < len(ones)}
-            gap = gap or missing(everyones)
+            gap = gap or gap_of(everyones)
             epoch = own_epoch(shared)
             epochs |= {number: epoch} if epoch is not None else {}
         compared.add(number)
@@ -210,7 +219,7 @@ def _nothing_in_common(line: Line, ranks: tuple[int, ...]) -> Finding:
     )
 
 
-def _left_out(line: Line, gap: Missing) -> Finding:
+def _left_out(line: Line, gap: Gap) -> Finding:
     passes = {rank: ones[0] for rank, ones in sorted(line.passes.items())}
     loaders = {rank: one.loader for rank, one in passes.items()}
     known = [one for one in loaders.values() if one is not None]

@@ -13,7 +13,7 @@ from torch.utils.data.distributed import DistributedSampler
 from ddpcheck.evidence import NO_SITE, Loader, Pass
 from ddpcheck.probes.data import dataset_values
 from ddpcheck.probes.data.dataset_length import length
-from ddpcheck.probes.data.loader_pass import HANDING, Passing, Tally, is_kept, is_told
+from ddpcheck.probes.data.loader_pass import IN_THREAD, Passing, Tally, is_kept, is_told
 from ddpcheck.probes.data.one_epoch import deciding_sampler
 from ddpcheck.probes.data.order_lines import order_lines
 from ddpcheck.probes.data.rank_attributes import RANKS, REPLICAS, held, place_among, whole_number
@@ -247,14 +247,14 @@ def _begin(writer: recorder.Recorder, iterator: Any, loader: DataLoader[Any], si
                 joined=_joined,
                 seeded=seeded,
                 seed=seed,
-                promised=_promised(loader) if not known.stream else None,
+                sampler_length=_sampler_length(loader) if not known.stream else None,
             )
         )
         if loader.num_workers and loader.persistent_workers and told:
             dataset_values.write(writer, loader.dataset, known.number, number)
 
 
-def _promised(loader: DataLoader[Any]) -> int | None:
+def _sampler_length(loader: DataLoader[Any]) -> int | None:
     """How many samples its sampler says that it gives, or how many batches one of the program's own."""
     batches = loader.batch_sampler
     if batches is not None and type(batches) is not BatchSampler:
@@ -290,7 +290,7 @@ def _around_next(original: Any) -> Any:
             return original(self)
         passing = slot[0]
         passing.count()
-        before, HANDING.passing = HANDING.passing, passing
+        before, IN_THREAD.passing = IN_THREAD.passing, passing
         began = clock.now()
         try:
             batch = original(self)
@@ -301,7 +301,7 @@ def _around_next(original: Any) -> Any:
             passing.lose()
             raise
         finally:
-            HANDING.passing = before
+            IN_THREAD.passing = before
         span_log.add(span_log.DATA, began, clock.now(), passing.site, passing.batches)
         passing.hand(batch)
         return batch

@@ -29,8 +29,8 @@ MOST = 32
 class _Uses(NamedTuple):
     """The names of attributes that some code reads, and those that it sets."""
 
-    read: set[str]
-    set_: set[str]
+    reads: set[str]
+    writes: set[str]
 
 
 _uses: weakref.WeakKeyDictionary[type, _Uses] = weakref.WeakKeyDictionary()
@@ -66,7 +66,7 @@ def _values(dataset: Any, prefix: str, depth: int) -> Iterator[tuple[str, bytes]
         if inner and len(inner) <= MOST and all(isinstance(one, Dataset) for one in inner):
             for place, one in enumerate(inner if depth < DEEPEST else ()):
                 yield from _values(one, f"{prefix}{name}{f'[{place}]' if one is not value else ''}.", depth + 1)
-        elif name in uses.read - uses.set_ and (found := digest(value)) is not None:
+        elif name in uses.reads - uses.writes and (found := digest(value)) is not None:
             yield prefix + name, found
 
 
@@ -87,9 +87,9 @@ def _uses_of(kind: type) -> _Uses:
                 for one in dis.get_instructions(code):
                     # What is read of another object, under the same name, is nothing of the dataset's.
                     if one.opname in ("LOAD_ATTR", "LOAD_METHOD") and before in (*own, "self"):
-                        found.read.add(one.argval)
+                        found.reads.add(one.argval)
                     elif one.opname in ("STORE_ATTR", "DELETE_ATTR"):
-                        found.set_.add(one.argval)
+                        found.writes.add(one.argval)
                     names_of = one.argval if isinstance(one.argval, tuple) else (one.argval,)  # it may load two
                     before = names_of[-1] if one.opname.startswith(("LOAD_FAST", "LOAD_DEREF")) else ""
                 names += [other for other in code.co_names if other not in names]

@@ -32,12 +32,12 @@ SHARE = 0.005
 Indices = Sequence[int] | None
 
 
-class Given(NamedTuple):
+class Contents(NamedTuple):
     """The samples of one fetch."""
 
     samples: int
     prints: bytes
-    """Of those that are told of, ABSENT where it was not made; empty for none at all."""
+    """Of those that are put on record, ABSENT where it was not made; empty for none at all."""
     labels: bytes
 
 
@@ -75,14 +75,14 @@ class Noting:
         return self._collate(data)
 
 
-def told(indices: Indices, stride: int) -> list[int] | None:
-    """The places of a batch that are told of where evidence is short: the same samples on every rank. None for all."""
+def places_on_record(indices: Indices, stride: int) -> list[int] | None:
+    """The places of a batch that are put on record where evidence is short: the same samples on every rank. None for all."""
     if indices is None or stride < 2:
         return None
     return [place for place, index in enumerate(indices) if is_chosen(index, stride)]
 
 
-def given(data: Any, is_batch: bool, indices: Indices, number: int, stride: int) -> Given:
+def contents_of(data: Any, is_batch: bool, indices: Indices, number: int, stride: int) -> Contents:
     """The fingerprints of what a dataset has given; ``is_batch``: it makes its batches itself.
 
     Of many samples, or where time is short, those of a part of the indices, which is the same on all ranks; without
@@ -90,31 +90,31 @@ def given(data: Any, is_batch: bool, indices: Indices, number: int, stride: int)
     """
     began = clock.fine()
     try:
-        return _given(data, is_batch, indices, number, stride)
+        return _contents_within_budget(data, is_batch, indices, number, stride)
     except Exception as error:  # a batch of a kind of its own
         signal_exceptions.let_through(error)
-        return Given(len(indices) if indices is not None else 0, b"", b"")
+        return Contents(len(indices) if indices is not None else 0, b"", b"")
     finally:
         _budget.charge(began, clock.fine())
 
 
-def _given(data: Any, is_batch: bool, indices: Indices, number: int, stride: int) -> Given:
+def _contents_within_budget(data: Any, is_batch: bool, indices: Indices, number: int, stride: int) -> Contents:
     samples = _samples(data, is_batch, indices)
     count = len(samples)
     thinned = max(stride, 1 << _budget.level)
     if indices is None:
         if number % thinned:
-            return Given(count, b"", b"")
+            return Contents(count, b"", b"")
     elif len(indices) != count:
-        return Given(len(indices), b"", b"")
+        return Contents(len(indices), b"", b"")
     else:
         thinned = max(thinned, 1 << ((count - 1) // ENOUGH).bit_length() if count else 1)
-    places = told(indices, stride)
+    places = places_on_record(indices, stride)
     looked = range(count) if places is None else places
     hashed = looked if indices is None else [place for place in looked if is_chosen(indices[place], thinned)]
     if not len(hashed):
-        return Given(count, b"", b"")
-    return Given(count, *(_spread(one, hashed, looked) for one in of_samples(samples[place] for place in hashed)))
+        return Contents(count, b"", b"")
+    return Contents(count, *(_spread(one, hashed, looked) for one in of_samples(samples[place] for place in hashed)))
 
 
 def _samples(data: Any, is_batch: bool, indices: Indices) -> Sequence[Any]:
@@ -135,7 +135,7 @@ def _is_plain(batch: Any, depth: int = 0) -> bool:
 
 
 def _spread(prints: bytes, hashed: Sequence[int], looked: Sequence[int]) -> bytes:
-    """The fingerprints at their places among those that are told of; none where none was made."""
+    """The fingerprints at their places among those that are put on record; none where none was made."""
     if len(hashed) == len(looked) or not prints.strip(b"\0"):
         return prints if prints.strip(b"\0") else b""
     known = {place: prints[WIDTH * n : WIDTH * (n + 1)] for n, place in enumerate(hashed)}

@@ -40,13 +40,13 @@ class Tally:
     """The pass that has handed out a batch last."""
 
 
-class _Handing(threading.local):
+class _InThread(threading.local):
     """By thread."""
 
     passing: Passing | None = None
 
 
-HANDING = _Handing()
+IN_THREAD = _InThread()
 """The pass that is about to hand a batch out in this thread."""
 
 
@@ -72,7 +72,7 @@ class Passing:
         self._order = xxhash.xxh3_64()
         self._ordered = by_index
         self._mark = 0
-        self._fetched: fetched_samples.Given | None = None
+        self._contents: fetched_samples.Contents | None = None
 
     @property
     def is_a_look(self) -> bool:
@@ -100,7 +100,7 @@ class Passing:
         if indices is not None:
             self.given = len(indices)
         else:
-            self.given = self._fetched.samples if self._fetched is not None else _samples(batch)
+            self.given = self._contents.samples if self._contents is not None else _samples(batch)
         self.samples += self.given
         if indices is not None:
             self._order.update(indices.tobytes())
@@ -116,21 +116,21 @@ class Passing:
 
     def lose(self) -> None:
         """No batch is given to the script: it could not be made."""
-        self._fetched = None
+        self._contents = None
         if self._asked:
             self._asked.popleft()
 
-    def fetched(self, data: Any, is_batch: bool) -> None:
+    def take(self, data: Any, is_batch: bool) -> None:
         """This process has been given the samples of the next batch by the dataset."""
         writer = recorder.current()
         if writer is not None and self.told and not self.over:
             indices = self._asked[0] if self._asked else None
-            self._fetched = fetched_samples.given(data, is_batch, indices, self.batches, writer.stride(Batch))
+            self._contents = fetched_samples.contents_of(data, is_batch, indices, self.batches, writer.stride(Batch))
 
     def _tell(self, writer: recorder.Recorder, number: int, indices: array.array[int] | None) -> None:
-        fetched, self._fetched = self._fetched, None
+        contents, self._contents = self._contents, None
         stride = writer.stride(Batch)
-        places = fetched_samples.told(indices, stride)
+        places = fetched_samples.places_on_record(indices, stride)
         if stride > 1 and number % stride and not (places and self.told):
             return
         if places is not None and indices is not None:
@@ -142,8 +142,8 @@ class Passing:
                 pass_=self.number,
                 number=number,
                 indices=indices.tobytes() if indices is not None and self.told else b"",
-                prints=fetched.prints if fetched is not None else b"",
-                labels=fetched.labels if fetched is not None else b"",
+                prints=contents.prints if contents is not None else b"",
+                labels=contents.labels if contents is not None else b"",
                 backwards=self.backwards,
                 samples=self.given,
             )

@@ -66,10 +66,10 @@ def _is_list(value: Any) -> bool:
 
 def digest(value: Any) -> bytes | None:
     """Eight bytes for a value; None for one that is too long, or cannot be read without code of the program's."""
-    return _digest(value, [MOST], DEEPEST)
+    return _digest_within(value, [MOST], DEEPEST)
 
 
-def _digest(value: Any, left: list[int], depth: int) -> bytes | None:
+def _digest_within(value: Any, left: list[int], depth: int) -> bytes | None:
     """The same, with how many parts may still be looked at, and how deep."""
     left[0] -= 1
     kind = type(value)
@@ -84,7 +84,7 @@ def _digest(value: Any, left: list[int], depth: int) -> bytes | None:
     if _is_list(value) or kind is range:
         return _together(value, left, depth)
     if kind in (set, frozenset):
-        each = [_digest(part, left, depth - 1) for part in value] if len(value) <= MOST else [None]
+        each = [_digest_within(part, left, depth - 1) for part in value] if len(value) <= MOST else [None]
         known = sorted(one for one in each if one is not None)
         return xxhash.xxh3_64_digest(b"".join(known)) if len(known) == len(each) else None
     if dataclasses.is_dataclass(kind) and kind.__getattribute__ is object.__getattribute__:
@@ -111,7 +111,7 @@ def _together(values: Sequence[Any], left: list[int], depth: int) -> bytes | Non
         return None
     each: list[bytes] = []
     for part in values:
-        found = _digest(part, left, depth - 1)
+        found = _digest_within(part, left, depth - 1)
         if found is None:
             return None
         each.append(found)

@@ -17,10 +17,10 @@ import torch.utils.data
 import xxhash
 from torch.utils.data import IterableDataset, get_worker_info
 
-from ddpcheck.evidence import NO_SITE, Began, Fetched, Stream
+from ddpcheck.evidence import NO_SITE, Began, Stream, WorkerFetch
 from ddpcheck.probes.all_probes import whole
 from ddpcheck.probes.data import dataloaders, dataset_values, fetched_samples
-from ddpcheck.probes.data.loader_pass import HANDING, is_told
+from ddpcheck.probes.data.loader_pass import IN_THREAD, is_told
 from ddpcheck.probes.digests.batch_fingerprints import head
 from ddpcheck.probes.files import paths
 from ddpcheck.probes.randomness import after_batches, seed_lines
@@ -179,11 +179,11 @@ def _see_samples(writer: recorder.Recorder, fetcher: Any, number: int, place: _P
     if not isinstance(noting, fetched_samples.Noting):
         return
     is_batch = not fetcher.auto_collation
-    passing = HANDING.passing
+    passing = IN_THREAD.passing
     if place.worker is not None:
         noting.note = partial(_write_samples, writer, number, place, index, is_batch)
     elif passing is not None:
-        noting.note = partial(passing.fetched, is_batch=is_batch)
+        noting.note = partial(passing.take, is_batch=is_batch)
 
 
 def _write_samples(
@@ -192,15 +192,15 @@ def _write_samples(
     info = get_worker_info()
     is_stream = info is not None and isinstance(info.dataset, IterableDataset)
     indices = fetched_samples.indices_of(index) if not is_stream else None
-    stride = writer.stride(Fetched)
-    found = fetched_samples.given(data, is_batch, indices, number, stride)
-    places = fetched_samples.told(indices, stride)
+    stride = writer.stride(WorkerFetch)
+    found = fetched_samples.contents_of(data, is_batch, indices, number, stride)
+    places = fetched_samples.places_on_record(indices, stride)
     if indices is not None and places is not None:
         indices = array.array("q", [indices[place] for place in places])
     if not found.prints and stride > 1 and number % stride:
         return
     writer.write(
-        Fetched(
+        WorkerFetch(
             **writer.next(),
             loader=place.loader,
             pass_=place.pass_ or 0,
@@ -227,7 +227,7 @@ def _place(writer: recorder.Recorder, number: int) -> _Place | None:
     global _fetchers
     info = get_worker_info()
     if info is None:
-        passing = HANDING.passing
+        passing = IN_THREAD.passing
         return _Place(passing.loader, passing.number, None, None) if passing is not None and passing.told else None
     if number == 0:
         _fetchers += 1
