@@ -76,7 +76,7 @@ class Noting:
 
 
 def places_on_record(indices: Indices, stride: int) -> list[int] | None:
-    """The places of a batch that are put on record where evidence is short: the same samples on every rank. None for all."""
+    """The places of a batch that go on record where evidence is short: the same samples on every rank. None for all."""
     if indices is None or stride < 2:
         return None
     return [place for place, index in enumerate(indices) if is_chosen(index, stride)]
