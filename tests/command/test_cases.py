@@ -128,10 +128,19 @@ def test_it_is_found(tmp_path, forks, name, arguments, expected):
     assert {f["check"] for f in document["findings"]} == expected
 
 
+def test_one_batch_for_all_ranks(tmp_path, forks):
+    """An error: DDP averages what is equal, and the batches change."""
+    ran, document = told(tmp_path, forks, "warning_only", 2)
+    assert [(f["rule"], f["severity"]) for f in document["findings"]] == [
+        ("shard-partition/same-inputs-on-ranks", "error")
+    ]
+    assert ran.code == 1
+
+
 def test_a_warning_that_counts(tmp_path, forks):
     """Exit 1, and a failure in the JUnit file."""
     options = ("--strict", "--junit", tmp_path / "junit.xml")
-    ran, document = told(tmp_path, forks, "warning_only", 2, options=options)
+    ran, document = told(tmp_path, forks, "peeked_loader", 2, "64", "8", "4", "1", options=options)
     assert [f["severity"] for f in document["findings"]] == ["warning"]
     assert ran.code == 1
     assert "<failure" in (tmp_path / "junit.xml").read_text()

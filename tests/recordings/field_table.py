@@ -268,6 +268,7 @@ FIELDS: dict[str, dict[str, Action]] = {
     "Term": {"by": fact, "kind": fact, "factors": fact},
     "LossWeights": {"why": fact},
     # data and random states: a seed is written as its value or a digest of it
+    "DatasetValues": {"values": fact},
     "Loader": {"dataset": kind, "sampler": kind, "batch_sampler": kind},
     "Pass": {"seed": fact},
     "PassEnded": {"order": fact},
@@ -305,6 +306,7 @@ For a dictionary this is the rule for its values; ``KEYS`` has the rule for its 
 
 KEYS: dict[str, dict[str, Action]] = {
     "Attributes": {"values": name},
+    "DatasetValues": {"values": name},
     "GroupCounts": {"grown": group_key},
     "Modules": {"parts": name},
     "Placed": {"hardware": fact, "memory": name},
