@@ -17,6 +17,8 @@ from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.shapes import shapes, tensors
 
+ON_GPUS = 16
+"""How many forwards of a model are looked at whose inputs lie on GPUs, which have to make their digests."""
 _HEAD = 64 * 1024
 """The bytes of a tensor that are looked at."""
 
@@ -57,7 +59,7 @@ def note_inputs(args: tuple[Any, ...], kwargs: dict[str, Any], wrapper: int | No
         return
     given = [*args, *kwargs.values()]
     try:
-        found, queued = heads(given), _heads_on_gpus(given) if number < 4 else None
+        found, queued = heads(given), _heads_on_gpus(given) if number < ON_GPUS else None
         sizes = shapes(given)
     except Exception as error:  # a tensor without memory; a container that fails
         signal_exceptions.let_through(error)
