@@ -101,3 +101,31 @@ def test_passes_that_share_nothing(second, more):
         assert passes_in_one_epoch(world(made)) == []
     else:
         assert side_by_side(second, **more) == 0
+
+
+def test_loaders_that_were_seeded_alike():
+    """Of two with one base seed, it is not known for which a process that was started afresh has fetched."""
+    own = [loader(), *without_contents(through([0, 1], batch=2, base_seed=7))]
+    own += [loader(loader=1), *without_contents(through([0, 1], of=1, batch=2, base_seed=7))]
+    made = with_workers(own, fetched(0, "ab", 0, [0, 1], loader=None), fetched(0, "cd", 0, [0, 1], loader=None))
+    assert [one.print_ for its in passes_of(made) for one in its.samples] == [None] * 4
+
+
+@pytest.mark.parametrize(("stream", "ends", "number"), [(True, False, 1), (False, False, 0), (True, True, 0)])
+def test_a_loader_that_is_begun_anew(stream, ends, number):
+    """Of a stream, what comes later is read by no pass; unless there is a pass that goes to its end."""
+    made = [loader(**(STREAM if stream else PLAIN))]
+    for turn in range(2):
+        one = through(None, number=turn, contents=range(16), exhausted=False, epoch=None)
+        made += [*one[:-1], step(9, number=turn), one[-1]]
+    one = through(None, number=2, contents=range(40), epoch=None)
+    made += [*one[:-1], step(9, number=2), one[-1]] if ends else []
+    assert len(passes_in_one_epoch(world(made))) == number
+
+
+def test_a_loader_within_its_own_loop():
+    """All pairs of batches, say: the inner passes are no other half of the outer one."""
+    outer = through(range(16), exhausted=False)
+    inner = through(range(16), number=1)
+    made = [loader(**PLAIN), *outer[:2], *inner[:-1], step(9), inner[-1], *outer[2:]]
+    assert passes_in_one_epoch(world(made)) == []

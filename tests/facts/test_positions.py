@@ -102,6 +102,11 @@ def test_other_samples():
     assert judged(20, seed=30) == []
 
 
+def test_another_fold():
+    """What is left out had been read, and not at first: a part of the data that is held out from now on."""
+    assert judged(0, kept=[p for p in ORDER if p not in range(12, 32)]) == []
+
+
 def test_batches_that_wait_in_a_queue():
     """How many of those that were taken had been trained on is not known."""
     assert judged(20, trained=False) == []
