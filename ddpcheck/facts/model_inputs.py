@@ -39,7 +39,7 @@ class GroupInputs(NamedTuple):
 
     @property
     def change(self) -> bool:
-        """Whether something else goes in from one forward to the next."""
+        """Whether something else goes in each time."""
         return len({one[0] for one in self.digests}) == len(self.digests)
 
 
@@ -97,26 +97,18 @@ def of(world: World) -> list[GroupInputs]:
         # What an optimizer of the program's own exchanges, such as parts of gradients, may be in no parameter's shape.
         groups = [Readers([rank for rank in world if rank.rank in one], {}) for one in exchanges.between(world)]
     for group in groups:
-        each = [_inputs(rank, group.models) for rank in group.ranks]
-        # Models in no wrapper are counted by each rank for itself.
-        for place in range(min(map(len, each))):
-            its = [list(one.values())[place] for one in each]
-            keys = sorted(set(its[0]).intersection(*its[1:]))
-            if not keys:
+        ranks = tuple(rank.rank for rank in group.ranks)
+        alike, draws = _contribute_alike(group.ranks), any(map(_draws, group.ranks))
+        # Each rank counts its models in no wrapper for itself: the first ones belong together, and so on.
+        for forwards in zip(*(_inputs(rank, group.models).values() for rank in group.ranks), strict=False):
+            numbers = sorted(set(forwards[0]).intersection(*forwards[1:]))
+            if not numbers:
                 continue
-            first = its[0][keys[0]]
-            wrapper = f"wrapper {first.wrapper}" if first.wrapper is not None else f"model {first.model}"
-            found.append(
-                GroupInputs(
-                    tuple(rank.rank for rank in group.ranks),
-                    group.models is None,
-                    wrapper,
-                    group.ranks[0].where(first.site),
-                    [tuple(one[key].digest for one in its) for key in keys],
-                    _contribute_alike(group.ranks),
-                    any(_draws(rank) for rank in group.ranks),
-                )
-            )
+            first = forwards[0][numbers[0]]
+            name = f"wrapper {first.wrapper}" if first.wrapper is not None else f"model {first.model}"
+            digests = [tuple(by_number[number].digest for by_number in forwards) for number in numbers]
+            line = group.ranks[0].where(first.site)
+            found.append(GroupInputs(ranks, group.models is None, name, line, digests, alike, draws))
     return found
 
 

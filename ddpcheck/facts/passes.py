@@ -7,9 +7,8 @@ import itertools
 import math
 from bisect import bisect_right
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
@@ -84,15 +83,9 @@ class Pass:
         return self.loader is not None and self.loader.stream
 
     @cached_property
-    def steps(self) -> set[int]:
-        """The optimizers that make steps while it goes on."""
-        return {one.optimizer for one in self.rank.of(ev.Step) if self.begun.n < one.n < self.end}
-
-    @property
-    def number_of_steps(self) -> int:
-        """How many steps of the optimizer that makes the most are made meanwhile, as far as they are on record."""
-        made = Counter(one.optimizer for one in self.rank.of(ev.Step) if self.begun.n < one.n < self.end)
-        return max(made.values(), default=0)
+    def steps(self) -> Counter[int]:
+        """How many steps each optimizer makes while it goes on, as far as they are on record."""
+        return Counter(one.optimizer for one in self.rank.of(ev.Step) if self.is_open(one.n))
 
     @property
     def end(self) -> float:
@@ -110,16 +103,19 @@ class Pass:
         if self.in_part:
             return []
         by_index: dict[int, deque[Sample]] = defaultdict(deque)
-        for one in (one for its in self.fetches.values() for _, one in sorted(its.items()) if one.indices):
-            for sample in _samples(one):
-                by_index[sample.place or 0].append(sample)
+        for by_number in self.fetches.values():
+            for _, fetch in sorted(by_number.items()):
+                for sample in _samples(fetch) if fetch.indices else ():
+                    by_index[sample.place or 0].append(sample)
         in_turn = iter(self._in_turn() if self.fetches and not by_index else ())
         found = []
         for batch in self.batches:
-            its = _samples(batch) or [one for fetched in islice(in_turn, 1) for one in _samples(fetched)]
+            samples = _samples(batch)
+            if not samples and (turn := next(in_turn, None)) is not None:
+                samples = _samples(turn)
             if by_index and not batch.prints:
-                its = [_read(by_index[one.place], one) if one.place in by_index else one for one in its]
-            found.append([one for one in its if self.every == 1 or _chosen(one, self.every)])
+                samples = [_read(by_index.get(sample.place or 0, deque()), sample) for sample in samples]
+            found.append([sample for sample in samples if self.every == 1 or _chosen(sample, self.every)])
         return found
 
     def _in_turn(self) -> Iterator[ev.WorkerFetch]:
@@ -271,17 +267,33 @@ def passes_of(rank: Rank) -> list[Pass]:
 
 def _note_fetches(rank: Rank, found: Mapping[tuple[int, int], Pass]) -> None:
     """Lay what worker processes have fetched beside the passes that it was for."""
-    by_seed: dict[int | None, list[Pass]] = defaultdict(list)
-    for one in found.values():
-        by_seed[one.begun.base_seed].append(one)
-    # Loaders whose generators were seeded alike have one seed: which of them a process was for is not known.
-    by_seed = defaultdict(list, {seed: its for seed, its in by_seed.items() if len({p.begun.loader for p in its}) == 1})
-    for fetched in (one for process in rank.workers for one in process.of(ev.WorkerFetch)):
-        known = found.get((fetched.loader, fetched.pass_)) if fetched.loader is not None else None
-        if fetched.loader is None:  # a process that was started afresh counts its passes from 0
-            known = next(islice(by_seed[fetched.base_seed], fetched.pass_, None), None)
+    pass_of = worker_passes(found.values())
+    for fetch in (one for process in rank.workers for one in process.of(ev.WorkerFetch)):
+        known = pass_of(fetch)
         if known is not None:
-            known.fetches[fetched.worker][fetched.number] = fetched
+            known.fetches[fetch.worker][fetch.number] = fetch
+
+
+def worker_passes(passes: Iterable[Pass]) -> Callable[[ev.WorkerFetch | ev.DatasetValues], Pass | None]:
+    """The pass of a rank for which a worker process has written a record; None where that is not known.
+
+    A process that was started afresh knows its base seed only, and counts its passes from 0. Loaders whose generators
+    were seeded alike have one seed, and then it is not known for which of them it was.
+    """
+    by_number: dict[tuple[int | None, int], Pass] = {}
+    by_seed: dict[int | None, list[Pass]] = defaultdict(list)
+    for one in passes:
+        by_number[one.begun.loader, one.begun.number] = one
+        by_seed[one.begun.base_seed].append(one)
+
+    def pass_of(record: ev.WorkerFetch | ev.DatasetValues) -> Pass | None:
+        if record.loader is not None:
+            return by_number.get((record.loader, record.pass_))
+        alike = by_seed.get(record.base_seed, [])
+        are_one = len({one.begun.loader for one in alike}) == 1
+        return alike[record.pass_] if are_one and record.pass_ < len(alike) else None
+
+    return pass_of
 
 
 @once_per_world
@@ -322,24 +334,23 @@ def passes_in_one_epoch(world: World) -> list[tuple[Pass, Pass]]:
         trained = [one for one in passes if one.backwards and one.taken > 1 and one.loader is not None]
         trained.sort(key=lambda one: one.begun.n)
         loads = [one.n for one in rank.of(ev.StateLoaded)]
-        ended = {(_dataset(one), *sorted(one.steps)) for one in trained if one.exhausted}
+        ended = {_model_and_data(one) for one in trained if one.exhausted}
         for one, other in itertools.combinations(trained[:MANY], 2):
-            if _dataset(one) != _dataset(other) or one.steps != other.steps:
+            if _model_and_data(one) != _model_and_data(other):
                 continue
             are_two = one.begun.loader != other.begun.loader
             if one.batches and other.batches and one.batches[-1].n > other.batches[0].n:
                 found += [(one, other)] if are_two else []
                 continue
             loaded = bisect_right(loads, other.begun.n) > bisect_right(loads, one.begun.n)
-            left = (
-                not loaded and one.begun.epoch == other.begun.epoch and (_dataset(one), *sorted(one.steps)) not in ended
-            )
-            found += [(one, other)] if left and (are_two or one.is_stream) else []
+            is_one_epoch = not loaded and one.begun.epoch == other.begun.epoch and _model_and_data(one) not in ended
+            found += [(one, other)] if is_one_epoch and (are_two or one.is_stream) else []
     return found
 
 
-def _dataset(one: Pass) -> int | None:
-    return one.loader.dataset_id if one.loader is not None else None
+def _model_and_data(one: Pass) -> tuple[int | None, ...]:
+    """The dataset that a pass goes through, and the optimizers that make steps meanwhile."""
+    return one.loader.dataset_id if one.loader is not None else None, *sorted(one.steps)
 
 
 AVERAGING = ("fully_shard", "FullyShardedDataParallel")

@@ -101,7 +101,7 @@ def _resumption(
     left_out = frozenset(range(first.size)).difference(given) | places
     batch = max(b.samples for one in after.values() for b in one.batches)
     one = next(iter(before.values()))
-    often = round(one.backwards / max(1, one.number_of_steps))
+    often = round(one.backwards / max(one.steps.values(), default=1))
     sets = tuple(map(frozenset, read))
     return Resumption(line, before, after, first.size, sets, list(orders.values()), places, left_out, batch, often)
 
@@ -136,7 +136,7 @@ def _skipped(one: Pass) -> list[int | None] | None:
 def _read(before: Passes, after: Passes) -> list[frozenset[int]]:
     """What all ranks had read of the first pass at the save before the second, and what less a batch taken in advance.
 
-    None where that is not known: nothing distinguishes several saves, nor are batches that wait in a queue.
+    None where that is not known: which of several saves was loaded, or how many batches wait in a queue.
     """
     taken: set[int] = set()
     for rank, one in before.items():

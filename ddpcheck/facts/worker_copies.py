@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.facts.passes import Pass, every_pass
+from ddpcheck.facts.passes import Pass, every_pass, worker_passes
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.world import Rank, World
 
@@ -35,51 +35,41 @@ def of(world: World) -> list[OldCopy]:
 
 
 def _of_rank(rank: Rank, passes: list[Pass]) -> Iterator[OldCopy]:
-    known = {(one.begun.loader, one.begun.number): one for one in passes}
-    own: dict[int | None, dict[int, _Values]] = defaultdict(dict)
-    for one in rank.of(ev.DatasetValues):
-        own[one.loader][one.pass_] = one.values
-    copies: dict[int | None, dict[int, list[_Values]]] = defaultdict(lambda: defaultdict(list))
-    for one in (one for process in rank.workers for one in process.of(ev.DatasetValues)):
-        loader, number = one.loader, one.pass_
-        if loader is None:  # it was started afresh, and counts the passes of the loader that drew its base seed
-            its = [key for key, its in known.items() if its.begun.base_seed == one.base_seed]
-            loader, number = its[number] if number < len(its) else (None, 0)
-        copies[loader][number].append(one.values)
-    for loader, by_pass in own.items():
-        first = min(by_pass)
-        later = [number for number in sorted(by_pass) if number > first and (loader, number) in known]
-        outdated = {
-            number: _old_values(by_pass, copies[loader], first, number)
-            if loader is not None and _give_the_same(known.get((loader, first)), known[loader, number])
-            else []
-            for number in later
+    pass_of = worker_passes(passes)
+    own: dict[int, list[tuple[Pass, _Values]]] = defaultdict(list)
+    for record in rank.of(ev.DatasetValues):
+        if (one := pass_of(record)) is not None:
+            own[one.begun.loader].append((one, record.values))
+    copies: dict[Pass, list[_Values]] = defaultdict(list)
+    for record in (record for process in rank.workers for record in process.of(ev.DatasetValues)):
+        if (one := pass_of(record)) is not None:
+            copies[one].append(record.values)
+    for (first, values), *later in own.values():
+        old = {
+            one: names
+            for one, current in later
+            if (names := _old_values(values, current, copies[first], copies[one])) and _give_the_same(first, one)
         }
-        numbers = [number for number, names in outdated.items() if names]
-        if numbers and loader is not None and (loader, first) in known:
-            since, read = known[loader, first], known[loader, numbers[0]]
-            yield OldCopy(rank.rank, since, read, outdated[numbers[0]], len(numbers))
+        for one, names in [*old.items()][:1]:
+            yield OldCopy(rank.rank, first, one, names, len(old))
 
 
-def _old_values(own: Mapping[int, _Values], copies: Mapping[int, list[_Values]], first: int, number: int) -> list[str]:
+def _old_values(first: _Values, current: _Values, at_first: Sequence[_Values], now: Sequence[_Values]) -> list[str]:
     """The names under which all workers hold what they held at first, and the program does not."""
-    workers = [*copies.get(first, ()), *copies.get(number, ())]
-    if not copies.get(first) or not copies.get(number):
+    if not at_first or not now:
         return []
     return [
         name
-        for name, value in own[first].items()
-        if own[number].get(name, value) != value and all(one.get(name) == value for one in workers)
+        for name, value in first.items()
+        if current.get(name, value) != value and all(one.get(name) == value for one in (*at_first, *now))
     ]
 
 
-def _give_the_same(first: Pass | None, later: Pass) -> bool:
+def _give_the_same(first: Pass, later: Pass) -> bool:
     """Whether workers give what they gave at first: what the program changed has not come to them in another way.
 
     Of a stream that is its order, of a dataset with places what is at each of them, as far as both passes read it.
     """
-    if first is None:
-        return False
     if first.is_stream:
         pairs = list(zip(*([s.print_ for s in one.samples] for one in (first, later)), strict=False))
     else:

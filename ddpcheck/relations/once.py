@@ -1,6 +1,6 @@
 """R5: in one pass each sample is read once among the ranks that train one model, and a later pass reads other ones.
 
-Whether ranks read each other's samples is judged beside this, by the passes of one loop.
+Whether ranks read each other's samples is compared in ``overlap.py``.
 """
 
 from __future__ import annotations
@@ -13,25 +13,18 @@ from ddpcheck.facts.model_inputs import GroupInputs, Replay
 from ddpcheck.facts.passes import Line, Pass
 from ddpcheck.facts.positions import Resumption
 from ddpcheck.facts.worker_copies import OldCopy
+from ddpcheck.relations.overlap import AT_LEAST, CHANCE, NEARLY_ALL, SOME
 from ddpcheck.vocabulary.model import CallSite
 
 Pattern = Literal["position", "again", "workers", "nothing", "old copy", "replayed", "shared"]
 """A pass that goes on after a load leaves out others than had been read; a second pass gives the samples of one beside
-it, or before it, once more; a pass gives none; workers read a dataset as it was; all ranks' models are given one
-batch."""
+it, or before it, once more; worker processes read the same; a pass gives none; workers read a dataset as it was;
+batches are trained on once more when their pass is over; all ranks' models are given one batch."""
 
 BY_CHANCE = 1e-3
 """How likely a pass may be to leave out, of samples that were read, as many by chance as it does."""
-ENOUGH = 3
-"""Samples, of which fewer may be equal by chance."""
 FORWARDS = 5
 """Fewer may be a try of something else, for which any data will do."""
-SOME = 0.12
-"""The part of the samples that may come twice, to even workers out."""
-CHANCE = 4
-"""So many more pairs between two workers than within them may come of data that hold samples twice."""
-NEARLY_ALL = 0.9
-"""The part of the forwards, or samples, that has to be equal."""
 
 
 class Deviation(NamedTuple):
@@ -142,7 +135,7 @@ def _are_one_sequence(one: Pass, other: Pass) -> bool:
     """Whether both give the same content, sample after sample."""
     pairs = [(a.print_, b.print_) for a, b in zip(one.samples, other.samples, strict=False) if a.print_ and b.print_]
     equal = sum(a == b for a, b in pairs)
-    return len({a for a, _ in pairs}) > ENOUGH and equal >= NEARLY_ALL * len(pairs)
+    return len({a for a, _ in pairs}) >= AT_LEAST and equal >= NEARLY_ALL * len(pairs)
 
 
 def workers_alike(lines: Iterable[Line]) -> list[Deviation]:
@@ -160,7 +153,7 @@ def workers_alike(lines: Iterable[Line]) -> list[Deviation]:
             total = sum(map(len, one.by_worker))
             surplus = sum(map(len, sets)) - len(set().union(*sets))
             chance = CHANCE * (total - sum(map(len, sets))) * (len(sets) - 1)
-            if surplus > max(ENOUGH, SOME * total + chance):
+            if surplus >= AT_LEAST and surplus > SOME * total + chance:
                 alike.append((one, surplus, total))
         if alike:
             first, surplus, total = alike[0]
@@ -185,9 +178,8 @@ def empty_passes(lines: Sequence[Line], ranks: int) -> list[Deviation]:
         ]
         empty = [passes for passes in empty if all(_has_more(one, lines) for one in passes.values())]
         if empty:
-            first = empty[0][min(empty[0])]
-            is_dropped = first.loader is not None and first.loader.drop_last and not _before(first, lines)
-            found.append(_of_passes("nothing", "dropped" if is_dropped else "", empty[0], {}, len(empty)))
+            cause = "dropped" if all(map(_is_dropped, empty[0].values())) else ""
+            found.append(_of_passes("nothing", cause, empty[0], {}, len(empty)))
     return found
 
 
@@ -203,8 +195,14 @@ def _has_more(one: Pass, lines: Sequence[Line]) -> bool:
         return False
     before = _before(one, lines)
     if not before:
-        return one.loader is not None and one.loader.drop_last
+        return _is_dropped(one)
     return one.begun.epoch is None or one.begun.epoch != before[-1].begun.epoch
+
+
+def _is_dropped(one: Pass) -> bool:
+    """Whether all that its sampler gives is less than a batch, and the loader drops what is less."""
+    made, length = one.loader, one.begun.sampler_length
+    return made is not None and made.drop_last and length is not None and length < (made.batch_size or 0)
 
 
 def old_copies(copies: Sequence[OldCopy]) -> list[Deviation]:
@@ -235,7 +233,7 @@ def replays(again: Iterable[Replay]) -> list[Deviation]:
     for one in again:
         by_line.setdefault(one.first.where, []).append(one)
     return [
-        _of_passes("replayed", "", {one.rank: one.first for one in its}, {"forwards": its[0].forwards, "epoch": "none"})
+        _of_passes("replayed", "", {one.rank: one.first for one in its}, {"forwards": its[0].forwards})
         for its in by_line.values()
     ]
 

@@ -15,6 +15,8 @@ from ddpcheck.facts.passes import Line, Pass, Sample
 SOME = 0.12
 """The part of the samples that may come twice, or not at all, where no sampler of torch's says how it evens out."""
 NEARLY_ALL = 0.9
+CHANCE = 4
+"""So many more pairs between two readers than within them may come of data that hold a sample twice."""
 AT_LEAST = 4
 """Samples; fewer that are equal may be so by chance."""
 
@@ -163,7 +165,7 @@ def overlap_of(
     surplus = sum(n - 1 for n in seen.values())
     possible = sum(len(set(keys)) for keys in epoch.values()) - max(len(set(keys)) for keys in epoch.values())
     # Data may hold a sample twice, and then there are such pairs within a rank as well as between ranks.
-    chance = 0 if indexed else 4 * again * (len(epoch) - 1)
+    chance = 0 if indexed else CHANCE * again * (len(epoch) - 1)
     read = sum(map(len, epoch.values()))
     allowed = padding if padding is not None else _allowed(passes, read)
     # Where data are few, what evens ranks out may be all of them.

@@ -20,7 +20,7 @@ def given(number, content, wrapper=0, model=None, **more):
 
 
 def replayed(later, epoch=0, exhausted=True, first=range(4), **of):
-    """What is said of a pass of four batches, and of forwards after it that get these."""
+    """The deviations found for a pass of four batches and the forwards after it."""
     made = through(range(16), epoch=epoch, exhausted=exhausted)
     batches = [place for place, (kind, _) in enumerate(made) if kind is ev.Batch]
     for number, place in reversed([*enumerate(batches)]):

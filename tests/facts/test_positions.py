@@ -140,8 +140,8 @@ def test_what_was_read_before_a_load_is_not_held():
     reduces = [optimizer(), exchanged(0, *BOTH), stepped("gh")]
     for rank in made:
         rank.process.add([kind(n=900 + n, at=90.0, **fields) for n, (kind, fields) in enumerate(reduces)])
-    said = run.judge(made)
-    assert (said.checked, said.findings, said.skipped_because) == (0, (), UNKNOWN)
+    judged = run.judge(made)
+    assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), UNKNOWN)
 
 
 @pytest.mark.parametrize(("skipped", "cause"), [(40, ""), (36, ""), (16, "number"), (0, "")])

@@ -53,3 +53,16 @@ def test_copies_that_are_not_out_of_date(own, workers):
 def test_workers_of_which_one_is_up_to_date():
     """It is not the copy that keeps them."""
     assert outdated(each_pass(0, 1, 2), each_pass(0, 0, 0, worker=0), each_pass(0, 1, 2, worker=1)) == []
+
+
+def test_workers_of_one_of_two_loaders_that_were_seeded_alike():
+    """Started afresh, they know their seed alone: it is not known whose copies they hold."""
+    passes = [one for of in (0, 1) for number in range(3) for one in through(range(8), number, of=of, base_seed=7)]
+    made = world([loader(workers=1), loader(loader=1, workers=1), *each_pass(0, 1, 2), *passes])
+    worker = Process("worker")
+    records = each_pass(0, 0, 0, worker=0)
+    worker.add([
+        kind(n=place, at=float(place), **{**fields, "loader": None}) for place, (kind, fields) in enumerate(records)
+    ])  # fmt: skip
+    made.ranks[0].workers.append(worker)
+    assert worker_copies.of(made) == []

@@ -15,7 +15,7 @@ EVERY = list(range(16))
 
 
 def repeated(second, contents=None, together=True, ranks=2, **more):
-    """What is said of two loaders over one dataset, whose batches are trained on side by side."""
+    """The deviations found for two loaders over one dataset, trained on in turn or one after the other."""
     one, other = through(EVERY, **more), through(second, of=1, line=21, contents=contents, **more)
     made = [loader(**PLAIN), loader(**PLAIN, loader=1)]
     if together:
@@ -54,7 +54,7 @@ def test_few_samples_may_be_equal_by_chance():
 
 
 def empties(*each, ranks=2, **more):
-    """What is said of passes of a loop, one after the other, each with what it gives."""
+    """The deviations found for passes of a loop, each with the samples that it gives."""
     made = [loader(**more)]
     for number, (indices, more) in enumerate(each):
         made += through(indices, number=number, **{"sampler_length": 16, **more})
@@ -72,8 +72,13 @@ def test_a_pass_without_samples():
 
 def test_a_loader_that_drops_all_it_has():
     """Its only batch is not full."""
-    (found,) = empties(([], {}), ([], {}), size=3, drop_last=True)
+    (found,) = empties(([], {"sampler_length": 3}), ([], {"sampler_length": 3}), size=3, drop_last=True)
     assert (found.cause, found.times) == ("dropped", 2)
+
+
+def test_a_position_at_the_end_that_another_run_has_saved():
+    """Dropping batches that are not full explains nothing where the sampler has more than one."""
+    assert empties(([], {}), FULL, drop_last=True) == []
 
 
 @pytest.mark.parametrize("each", [
@@ -93,7 +98,7 @@ def test_data_that_hold_nothing():
 
 
 def workers(*each, ranks=2):
-    """What is said of a stream that worker processes read, each these."""
+    """The deviations found for a stream, of which each worker process reads these samples."""
     own = [loader(**STREAM), *through(None, contents=range(sum(map(len, each))), batch=4)]
     own = [(kind, {**fields, "prints": b""} if kind is ev.Batch else fields) for kind, fields in own]
     made = world(*[own] * ranks)

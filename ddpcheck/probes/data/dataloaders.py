@@ -247,7 +247,7 @@ def _begin(writer: recorder.Recorder, iterator: Any, loader: DataLoader[Any], si
                 joined=_joined,
                 seeded=seeded,
                 seed=seed,
-                sampler_length=_sampler_length(loader) if not known.stream else None,
+                sampler_length=_sampler_length(loader) if told and not known.stream else None,
             )
         )
         if loader.num_workers and loader.persistent_workers and told:
