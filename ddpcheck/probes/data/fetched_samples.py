@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import array
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import torch
+from torch.utils.data import IterableDataset, get_worker_info
 
-from ddpcheck.evidence import ABSENT, WIDTH, is_chosen
+from ddpcheck.evidence import ABSENT, WIDTH, WorkerFetch, is_chosen
+from ddpcheck.probes.data import dataset_values
 from ddpcheck.probes.digests.batch_fingerprints import of_samples
 from ddpcheck.probes.digests.sample_fingerprints import Rows
-from ddpcheck.probes.recording import signal_exceptions
+from ddpcheck.probes.recording import recorder, signal_exceptions
 from ddpcheck.probes.recording.patching import safely
 from ddpcheck.vocabulary.clock import clock
 
@@ -60,6 +63,21 @@ class _Budget:
 _budget = _Budget()
 
 
+class Place(NamedTuple):
+    """Whose fetch it is: the loader, the pass and the worker process, as far as they are known."""
+
+    loader: int | None
+    pass_: int
+    worker: int | None
+    base_seed: int | None
+
+
+class Taker(Protocol):
+    """A pass of this process, which is given the samples of its next batch."""
+
+    def take(self, data: Any, is_batch: bool) -> None: ...
+
+
 class Noting:
     """What stands in the place of a fetcher's function that collates: it has the samples noted, and calls that."""
 
@@ -73,6 +91,50 @@ class Noting:
         if note is not None:
             safely(note, data)
         return self._collate(data)
+
+
+def see(writer: recorder.Recorder, fetcher: Any, number: int, place: Place, index: Any, passing: Taker | None) -> None:
+    """Have what the dataset gives for this fetch noted before it is collated."""
+    if number == 0:
+        fetcher.collate_fn = Noting(fetcher.collate_fn)
+        # What workers hold is of interest where they last for several passes; of a fresh process that is not known.
+        if place.worker is not None and (place.loader is None or dataset_values.is_known(fetcher.dataset)):
+            dataset_values.write(writer, fetcher.dataset, place.loader, place.pass_, place.worker, place.base_seed)
+    noting, is_batch = fetcher.collate_fn, not fetcher.auto_collation
+    if not isinstance(noting, Noting):
+        return
+    if place.worker is not None:
+        noting.note = partial(_write, writer, number, place, index, is_batch)
+    elif passing is not None:
+        noting.note = partial(passing.take, is_batch=is_batch)
+
+
+def _write(writer: recorder.Recorder, number: int, place: Place, index: Any, is_batch: bool, data: Any) -> None:
+    """Write down what this process, a worker, was given."""
+    info = get_worker_info()
+    is_stream = info is not None and isinstance(info.dataset, IterableDataset)
+    indices = indices_of(index) if not is_stream else None
+    stride = writer.stride(WorkerFetch)
+    found = contents_of(data, is_batch, indices, number, stride)
+    places = places_on_record(indices, stride)
+    if indices is not None and places is not None:
+        indices = array.array("q", [indices[one] for one in places])
+    if not found.prints and stride > 1 and number % stride:
+        return
+    writer.write(
+        WorkerFetch(
+            **writer.next(),
+            loader=place.loader,
+            pass_=place.pass_,
+            worker=place.worker or 0,
+            base_seed=place.base_seed or 0,
+            number=number,
+            samples=found.samples,
+            indices=indices.tobytes() if indices is not None else b"",
+            prints=found.prints,
+            labels=found.labels,
+        )
+    )
 
 
 def places_on_record(indices: Indices, stride: int) -> list[int] | None:

@@ -9,17 +9,17 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal
 
 import torch
 import torch.utils.data
 import xxhash
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import get_worker_info
 
-from ddpcheck.evidence import NO_SITE, Began, Stream, WorkerFetch
+from ddpcheck.evidence import NO_SITE, Began, Stream
 from ddpcheck.probes.all_probes import whole
-from ddpcheck.probes.data import dataloaders, dataset_values, fetched_samples
+from ddpcheck.probes.data import dataloaders, fetched_samples
+from ddpcheck.probes.data.fetched_samples import Place
 from ddpcheck.probes.data.loader_pass import IN_THREAD, is_told
 from ddpcheck.probes.digests.batch_fingerprints import head
 from ddpcheck.probes.files import paths
@@ -157,7 +157,7 @@ def _around_fetch(original: Any) -> Any:
         place = _place(writer, number)
         if place is None:
             return original(self, index)
-        _see_samples(writer, self, number, place, index)
+        fetched_samples.see(writer, self, number, place, index, IN_THREAD.passing)
         if number >= FETCHES:
             return original(self, index)
         before, sets = _of_all(), seed_lines.sets.copy()
@@ -168,67 +168,13 @@ def _around_fetch(original: Any) -> Any:
     return fetch
 
 
-def _see_samples(writer: recorder.Recorder, fetcher: Any, number: int, place: _Place, index: Any) -> None:
-    """Have what the dataset gives for this fetch noted before it is collated."""
-    if number == 0:
-        fetcher.collate_fn = fetched_samples.Noting(fetcher.collate_fn)
-        # What workers hold is of interest where they last for several passes; of a fresh process that is not known.
-        if place.worker is not None and (place.loader is None or dataset_values.is_known(fetcher.dataset)):
-            dataset_values.write(writer, fetcher.dataset, place.loader, place.pass_ or 0, place.worker, place.base_seed)
-    noting = fetcher.collate_fn
-    if not isinstance(noting, fetched_samples.Noting):
-        return
-    is_batch = not fetcher.auto_collation
-    passing = IN_THREAD.passing
-    if place.worker is not None:
-        noting.note = partial(_write_samples, writer, number, place, index, is_batch)
-    elif passing is not None:
-        noting.note = partial(passing.take, is_batch=is_batch)
-
-
-def _write_samples(
-    writer: recorder.Recorder, number: int, place: _Place, index: Any, is_batch: bool, data: Any
-) -> None:
-    info = get_worker_info()
-    is_stream = info is not None and isinstance(info.dataset, IterableDataset)
-    indices = fetched_samples.indices_of(index) if not is_stream else None
-    stride = writer.stride(WorkerFetch)
-    found = fetched_samples.contents_of(data, is_batch, indices, number, stride)
-    places = fetched_samples.places_on_record(indices, stride)
-    if indices is not None and places is not None:
-        indices = array.array("q", [indices[place] for place in places])
-    if not found.prints and stride > 1 and number % stride:
-        return
-    writer.write(
-        WorkerFetch(
-            **writer.next(),
-            loader=place.loader,
-            pass_=place.pass_ or 0,
-            worker=place.worker or 0,
-            base_seed=place.base_seed or 0,
-            number=number,
-            samples=found.samples,
-            indices=indices.tobytes() if indices is not None else b"",
-            prints=found.prints,
-            labels=found.labels,
-        )
-    )
-
-
-class _Place:
-    """Whose fetch it is: the loader, the pass and the worker, as far as they are known."""
-
-    def __init__(self, loader: int | None, pass_: int | None, worker: int | None, base_seed: int | None) -> None:
-        self.loader, self.pass_, self.worker, self.base_seed = loader, pass_, worker, base_seed
-
-
-def _place(writer: recorder.Recorder, number: int) -> _Place | None:
+def _place(writer: recorder.Recorder, number: int) -> Place | None:
     """None for the fetches of a pass that is not looked at."""
     global _fetchers
     info = get_worker_info()
     if info is None:
         passing = IN_THREAD.passing
-        return _Place(passing.loader, passing.number, None, None) if passing is not None and passing.told else None
+        return Place(passing.loader, passing.number, None, None) if passing is not None and passing.told else None
     if number == 0:
         _fetchers += 1
         _say_whose_worker(writer)
@@ -238,11 +184,11 @@ def _place(writer: recorder.Recorder, number: int) -> _Place | None:
         return None
     base_seed = info.seed - info.id
     if known is None:  # started afresh: the base seed says which pass it was
-        return _Place(None, further, info.id, base_seed)
-    return _Place(known[0], known[1] + further, info.id, base_seed)
+        return Place(None, further, info.id, base_seed)
+    return Place(known[0], known[1] + further, info.id, base_seed)
 
 
-def _tell(writer: recorder.Recorder, number: int, place: _Place, before: dict[Kind, bytes], sets: Counter[str]) -> None:
+def _tell(writer: recorder.Recorder, number: int, place: Place, before: dict[Kind, bytes], sets: Counter[str]) -> None:
     after = _of_all()
     for kind, state in before.items():
         if after.get(kind, state) == state:
