@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ddpcheck.checks.rows import Words
+from ddpcheck.evidence import Loader
 from ddpcheck.relations.once import Deviation, Pattern
 from ddpcheck.vocabulary.model import Finding
 
@@ -28,6 +29,11 @@ class SampleRow(NamedTuple):
     """The line to fix is the one that makes the loader, and not the loop over it."""
 
 
+def loader_text(loader: Loader | None) -> str:
+    """What a finding calls a loader."""
+    return f"the DataLoader over {loader.dataset}" if loader is not None else "the DataLoader"
+
+
 def read_samples(deviations: Iterable[Deviation], rows: Sequence[SampleRow]) -> list[Finding]:
     """The findings of all rows."""
     return [_finding(row, one) for one in deviations for row in rows if row.pattern == one.pattern]
@@ -45,8 +51,7 @@ def _finding(row: SampleRow, one: Deviation) -> Finding:
         rule=row.rule,
         severity="error" if one.is_certain else "warning",
         ranks=one.ranks,
-        subject=row.subject.format(**one.texts)
-        or (f"the DataLoader over {loader.dataset}" if loader is not None else "the DataLoader"),
+        subject=row.subject.format(**one.texts) or loader_text(loader),
         expected=row.expected.format(**one.texts),
         found=row.found.format(**one.texts),
         cause=words.cause.format(**one.texts),

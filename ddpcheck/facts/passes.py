@@ -77,6 +77,10 @@ class Pass:
         """Whether it was going on at this ``n``."""
         return self.begun.n < at < self.end
 
+    def is_beside(self, later: Pass) -> bool:
+        """Whether batches of it come after those of a pass that has begun later."""
+        return bool(self.batches and later.batches) and self.batches[-1].n > later.batches[0].n
+
     @property
     def is_stream(self) -> bool:
         """Its samples have no places."""
@@ -339,7 +343,7 @@ def passes_in_one_epoch(world: World) -> list[tuple[Pass, Pass]]:
             if _model_and_data(one) != _model_and_data(other):
                 continue
             are_two = one.begun.loader != other.begun.loader
-            if one.batches and other.batches and one.batches[-1].n > other.batches[0].n:
+            if one.is_beside(other):
                 found += [(one, other)] if are_two else []
                 continue
             loaded = bisect_right(loads, other.begun.n) > bisect_right(loads, one.begun.n)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks.batch_count import causes
 from ddpcheck.checks.batch_count.agreed_end import came_through, in_step, was_stopped
+from ddpcheck.checks.sample_rows import loader_text
 from ddpcheck.facts.passes import Line, Pass, data_groups, loops, no_loader, shared_passes
 from ddpcheck.judging import uneven_batches
 from ddpcheck.judging.world import Judged, World
@@ -118,7 +119,7 @@ def _finding(
         rule="unequal-batch-counts",
         severity="warning" if through else "error",
         ranks=ranks,
-        subject=f"the DataLoader over {first.dataset}" if first is not None else "the DataLoader",
+        subject=loader_text(first),
         expected=causes.wanted(expected, _loaded(first) if first is not None else None, len(loaders)),
         found=f"{shown} in pass {number + 1}{_went_on(line, number, passes)}",
         cause=_cause(loaders),

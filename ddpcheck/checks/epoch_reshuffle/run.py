@@ -58,17 +58,12 @@ def _courses(world: World) -> Iterator[tuple[str, Course]]:
     for its, course in found.items():
         for passes in course.values():
             passes.sort(key=lambda one: one.begun.n)
-        if not any(_are_side_by_side(*pair) for passes in course.values() for pair in pairwise(passes)):
+        if not any(one.is_beside(later) for passes in course.values() for one, later in pairwise(passes)):
             yield links[its], course
             continue
         for turn in range(max(len({one.begun.loader for one in passes}) for passes in course.values())):
             own = {rank: _of_loader(passes, turn) for rank, passes in course.items()}
             yield links[its], {rank: passes for rank, passes in own.items() if passes}
-
-
-def _are_side_by_side(one: Pass, other: Pass) -> bool:
-    """Whether batches of one come after those of another that has begun later."""
-    return bool(one.batches and other.batches) and one.batches[-1].n > other.batches[0].n
 
 
 def _of_loader(passes: Sequence[Pass], turn: int) -> list[Pass]:

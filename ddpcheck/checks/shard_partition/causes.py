@@ -23,10 +23,6 @@ Loaders = Mapping[int, ev.Loader | None]
 """By rank."""
 
 
-def subject(loader: ev.Loader | None) -> str:
-    return f"the DataLoader over {loader.dataset}" if loader is not None else "the DataLoader"
-
-
 def place(line: Line, loaders: Loaders, world: World | None = None) -> CallSite | None:
     """The line to fix: that of a dataset made too early, of a distributed sampler made wrongly, or of the loader."""
     known = {rank: one for rank, one in loaders.items() if one is not None}

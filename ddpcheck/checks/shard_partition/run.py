@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.sample_rows import read_samples
+from ddpcheck.checks.sample_rows import loader_text, read_samples
 from ddpcheck.checks.shard_partition import causes, one_copy, sequences
 from ddpcheck.checks.shard_partition.data_grounds import NO_COPIES, share_out, why_ungrounded
 from ddpcheck.checks.shard_partition.parts_of_batches import sharers
@@ -180,7 +180,7 @@ def _overlapping(
         rule="repeated-samples",
         severity="error" if wrapped and certain else "warning",
         ranks=worst.ranks,
-        subject=causes.subject(first),
+        subject=loader_text(first),
         expected=f"each sample on one rank in one pass through the training data{basis}",
         found=found,
         cause=causes.cause(world, passes, loaders, identity, same_samples)
@@ -205,7 +205,7 @@ def _nothing_in_common(line: Line, ranks: tuple[int, ...]) -> Finding:
         rule="no-common-samples",
         severity="warning",
         ranks=ranks,
-        subject=causes.subject(loader),
+        subject=loader_text(loader),
         expected="ranks that share one dataset out among them to have the same one",
         found="another sample at the same index on every rank: each reads its share of the indices of data of its own, "
         "and what it has at the others is read by no rank",
@@ -226,7 +226,7 @@ def _left_out(line: Line, gap: Gap) -> Finding:
     return Finding(
         rule="missing-samples",
         ranks=tuple(passes),
-        subject=causes.subject(known[0]),
+        subject=loader_text(known[0]),
         expected="each sample of the dataset in the epoch of some rank",
         found=f"{gap.number:,} of {count(gap.size, 'sample')} on no rank; the first is sample {gap.example}",
         cause=causes.sampler_cause(passes, loaders).cause if {one.replicas for one in known} != {len(passes)} else "",
