@@ -249,6 +249,7 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
         + _at(_MODULE, "load_state_dict")),
     "state loads": ("what is loaded into optimizers, schedulers and scalers", _at(_OPTIMIZER, "load_state_dict")
         + _at(_SCHEDULER, "load_state_dict") + _at(_SCALER, "load_state_dict")),
+    "taken state": ("which state modules give", _at(_MODULE, "state_dict")),
     "waits for files": ("which files, keys and threads are waited for", _at("posixpath", "exists isfile isdir")
         + _at("pathlib.Path", "exists is_file is_dir") + _at("torch.distributed.Store", "set wait get")
         + _at("threading.Thread", "join") + _at("threading.Event", "wait") + _at("queue.Queue", "join get")
@@ -257,8 +258,6 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
     "saved state": ("which state is saved, and whether it stays as it is until it is written",
         _at(f"{_DCP}.state_dict_saver", "_save_state_dict async_save _stateful_to_state_dict", later=True)),
     "loaded state": ("which state a load leaves", _at(f"{_DCP}.state_dict_loader", "_load_state_dict", later=True)),
-    "drawn weights": ("which loaded weights are drawn anew", _at("torch.nn.init", "uniform_ normal_ trunc_normal_ "
-        "xavier_uniform_ xavier_normal_ kaiming_uniform_ kaiming_normal_ orthogonal_")),
     "asked state": ("which optimizers make a step to have a state", _at(f"{_DCP}.state_dict", "_init_optim_state",
         later=True)),
     # processes

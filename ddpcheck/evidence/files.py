@@ -42,8 +42,6 @@ class File(Record, frozen=True, kw_only=True):
     """An installed library did it, on behalf of the user's line."""
     optimizers: list[str] = msgspec.field(default_factory=list)
     """Of what was saved or loaded: the keys under which there is the state of an optimizer, and not an empty one."""
-    holds: int | None = None
-    """Of ``content``: the one whole number in a few bytes."""
     polled: bool = False
     """Of a query: its line asks again and again, until the answer ends a loop."""
 
@@ -73,16 +71,11 @@ class StateLoaded(Record, frozen=True, kw_only=True):
     """The number of the optimizer that it went into."""
     itself: list[str] = msgspec.field(default_factory=list)
     """Parameters for which it was given their own memory, so that nothing was written."""
-
-
-class DrawnAnew(Record, frozen=True, kw_only=True):
-    """Every matrix that a load has given to a module was drawn anew, and nothing had been called in between."""
-
-    kind: str
-    """The module's class."""
-    weight: str
-    of: int
-    """Matrices of it."""
-    loaded: int
-    """The line of the load."""
-    site: int
+    outdated: bool = False
+    """These lie in a state dict that was taken from it, and were written to since."""
+    model: int = -1
+    """The number of the module that it went into."""
+    missing_kinds: list[str] = msgspec.field(default_factory=list)
+    """``float32[3, 4]`` of each that is missing, where something is unexpected as well."""
+    unexpected_kinds: list[str] = msgspec.field(default_factory=list)
+    """Of each that is unexpected, where something is missing as well."""

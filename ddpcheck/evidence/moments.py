@@ -153,3 +153,41 @@ class ModuleValues(Record, frozen=True, kw_only=True):
     """Of the first tensor that each has returned."""
     modules: list[str]
     """The names of the modules."""
+
+
+class ModelUsed(Record, frozen=True, kw_only=True):
+    """What a model holds when one that no optimizer steps is called: that one itself, or one that is trained."""
+
+    share: ClassVar[float] = 0.02
+    passing: ClassVar[bool] = True
+
+    look: int
+    """The looks of this process, counted: records of one look are of one moment."""
+    model: int
+    kind: str
+    trained: bool
+    """An optimizer steps it; else it is the one that is called."""
+    steps: int
+    """Optimizer steps that this process had made."""
+    uses: int
+    """The calls of the one that no optimizer steps so far, counted once for each number of steps."""
+    site: int
+    digests: bytes
+    sketches: bytes
+    """Doubles, NUMBERS for each tensor; not a number where there are none."""
+    used: bytes
+    """A byte for each tensor: 1 if its module was called within this call. Empty for a model that is trained."""
+    names: list[str] = msgspec.field(default_factory=list)
+    """Of parameters and buffers, where they are not those of the model's record before."""
+    buffers: int = 0
+    """How many of these are buffers: the last ones."""
+    dtypes: list[str] = msgspec.field(default_factory=list)
+    shapes: list[tuple[int, ...]] = msgspec.field(default_factory=list)
+    """Of the whole tensors."""
+    layouts: dict[int, Layout] = msgspec.field(default_factory=dict)
+    """By place, how those lie of which somebody says so."""
+
+    def __post_init__(self) -> None:
+        number = len(self.digests) // WIDTH
+        if len(self.sketches) != number * SIZE or len(self.used) not in (0, number):
+            raise ValueError("a tensor has one digest and one sketch")

@@ -1,4 +1,4 @@
-"""What a checkpoint was given and gave back: each entry by its name, which part of which tensor it is, and prints."""
+"""What a checkpoint was given and gave back: each entry by its name, which part of which tensor it is, and sums."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import msgspec
 
 from ddpcheck.evidence.layouts import Layout
 from ddpcheck.evidence.record import Record
+from ddpcheck.evidence.sketches import NUMBERS
 
-PRINT = 16
-"""Bytes of one entry's prints."""
+SUMS = NUMBERS + 2
+"""Doubles of each entry, which add up over the parts of a tensor: its sketch, the sum of all elements, and that of their
+squares. Where the last two are equal and the first is not, the same elements lie in another order."""
 
 Role = Literal["parameter", "buffer", "moment", "random", ""]
 """What it is of the training: of a model, of an optimizer's state for a parameter, a stream; nothing that is known."""
@@ -58,8 +60,8 @@ class StateSaved(Record, frozen=True, kw_only=True):
     form: int
     digests: bytes
     """Eight bytes for each entry, of the part that this rank has."""
-    prints: bytes
-    """Two sums for each entry that add up over the parts of a tensor: by place and element, and by element alone."""
+    sums: bytes
+    """SUMS doubles for each entry; not a number where there are none."""
     thread: str = ""
     mistaken: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """The place of an entry, and of another whose tensor in the model it holds: its own is another one."""
@@ -86,11 +88,11 @@ class StateWritten(Record, frozen=True, kw_only=True):
 
 
 class StateRead(Record, frozen=True, kw_only=True):
-    """State was loaded: what its owner holds now."""
+    """State was loaded: what its owner holds now, or what a file has given."""
 
     share: ClassVar[float] = 0.08
 
-    how: Literal["dcp.load", "module", "optimizer"]
+    how: Literal["torch.load", "dcp.load", "module", "optimizer"]
     kind: str
     """The owner's class; empty for a state dict."""
     path: str
@@ -99,13 +101,15 @@ class StateRead(Record, frozen=True, kw_only=True):
     number: int
     form: int
     digests: bytes
-    prints: bytes
+    sums: bytes
     given: int = 0
     """Entries of what was given, where that is known."""
     when: int = 0
     """The ``n`` of the moment when it was loaded, where it was looked at later."""
     made: int = 0
     """Optimizers that this process had built by then."""
+    model: int = -1
+    """The number of the module, where it is one."""
 
 
 class LoadBegan(Record, frozen=True, kw_only=True):

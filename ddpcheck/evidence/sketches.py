@@ -34,9 +34,7 @@ def folded(shape: tuple[int, ...]) -> tuple[int, int]:
     return shape[0], elements // shape[0] if shape[0] else 0
 
 
-def packed(rows: Iterable[Sequence[float] | None]) -> bytes:
-    """How sketches stand in a record; NaN for what there is none of."""
-    return b"".join(struct.pack(f"<{NUMBERS}d", *(_NOTHING if row is None else row)) for row in rows)
-
-
-_NOTHING = (float("nan"),) * NUMBERS
+def packed(rows: Iterable[Sequence[float] | None], width: int = NUMBERS) -> bytes:
+    """How sketches, or rows of another width, stand in a record; NaN for what there is none of."""
+    nothing = (float("nan"),) * width
+    return b"".join(struct.pack(f"<{width}d", *(nothing if row is None else row)) for row in rows)

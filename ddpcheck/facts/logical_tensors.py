@@ -66,7 +66,7 @@ def of(world: World) -> list[Tensor]:
     """
     found: dict[tuple[str, str, tuple[int, ...], Slice], dict[int, Held]] = defaultdict(dict)
     for rank in world:
-        names = _models(rank)
+        names = models_of(rank)
         wholes = _contributed_whole(rank)
         stepped = {piece for its in moments.windows(rank).values() for window in its for piece in window.places}
         by_name: dict[tuple[str, str, tuple[int, ...]], list[ev.Piece]] = defaultdict(list)
@@ -107,7 +107,7 @@ def _elements(tensor: Tensor, rank: int) -> int:
     return math.prod(tensor.held[rank].piece.sizes)
 
 
-def _models(rank: Rank) -> dict[int, str]:
+def models_of(rank: Rank) -> dict[int, str]:
     """By number, a name that means the same on all ranks: the class, and how many of it came before."""
     before: Counter[str] = Counter()
     found: dict[int, str] = {}

@@ -61,7 +61,6 @@ PROBES = (
     "checkpoints.saves",
     "checkpoints.loads",
     "checkpoints.asked",
-    "checkpoints.drawn_anew",
 )
 """The modules of which each puts its own probes in place."""
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ddpcheck import evidence as ev
+from ddpcheck.evidence.sketches import COLUMNS, FOLD, ROWS
+from ddpcheck.facts import sketches
 
 
 class Value(NamedTuple):
@@ -19,11 +23,13 @@ class Value(NamedTuple):
         return struct.pack("<q", hash((self.elements, self.entry.kind)))
 
     @property
-    def print(self) -> bytes:
+    def sums(self) -> bytes:
         layout = self.entry.layout
         first = layout.offset[0] if layout is not None and layout.offset is not None else 0
-        placed = sum(one * (place * place + 1) for place, one in enumerate(self.elements, first + 1))
-        return struct.pack("<qq", placed, sum(self.elements))
+        place = np.arange(first, first + len(self.elements))
+        mine = np.array(self.elements, dtype=float)
+        sketch = (sketches.signs(place // FOLD + ROWS) * sketches.signs(place % FOLD + COLUMNS) * mine).sum(1)
+        return np.concatenate([sketch, [mine.sum(), mine @ mine]]).astype("<f8").tobytes()
 
 
 def plain(name: str, *elements: int, **more: Any) -> Value:
@@ -73,6 +79,6 @@ class Forms:
     def _with_form(self, kind: type[ev.Record], fields: dict[str, Any], values: tuple[Value, ...]) -> list[Any]:
         more = {"left_out": fields.pop("left_out", 0)}
         form, self._made = self._made, self._made + 1
-        looked = {"digests": b"".join(v.digest for v in values), "prints": b"".join(v.print for v in values)}
+        looked = {"digests": b"".join(v.digest for v in values), "sums": b"".join(v.sums for v in values)}
         entries = [value.entry for value in values]
         return [(ev.StateForm, {"form": form, "entries": entries, **more}), (kind, {**fields, **looked, "form": form})]

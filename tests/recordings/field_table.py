@@ -253,6 +253,7 @@ FIELDS: dict[str, dict[str, Action]] = {
     "Contributions": {"how": fact, "calls": fact},
     "Modes": {"modules": name, "parameters": name},
     "ModuleValues": {"modules": name},
+    "ModelUsed": {"kind": kind, "names": name, "dtypes": fact},
     "Piece": {"path": name, "dtype": fact},
     "Values": {"at_moment": fact},
     "Parameter": {"name": name, "kind": fact, "unseen": kind, "path": name},
@@ -274,7 +275,6 @@ FIELDS: dict[str, dict[str, Action]] = {
     "PassEnded": {"order": fact},
     "Stream": {"kind": fact, "where": fact, "seed": fact},
     # files and saved state: names of files stay, keys in them are names
-    "DrawnAnew": {"kind": kind, "weight": name},
     "Entry": {"name": name, "kind": kind, "role": fact, "of": name, "key": state_key},
     "File": {
         "op": fact, "how": fact, "path": fact, "target": fact, "thread": thread, "device": fact, "devices": fact,
@@ -283,7 +283,10 @@ FIELDS: dict[str, dict[str, Action]] = {
     "LoadBegan": {"path": fact},
     "SaveBegan": {"path": fact},
     "StateAsked": {"how": fact, "kind": kind, "changed": state_key},
-    "StateLoaded": {"owner": fact, "kind": kind, "missing": name, "unexpected": name, "itself": name},
+    "StateLoaded": {
+        "owner": fact, "kind": kind, "missing": name, "unexpected": name, "itself": name, "missing_kinds": fact,
+        "unexpected_kinds": fact,
+    },
     "StateRead": {"how": fact, "kind": kind, "path": fact},
     "StateSaved": {"how": fact, "path": fact, "thread": thread},
     # processes

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.file_history import Files, Touch, is_state, shown
-from ddpcheck.judging.saved_state import State, together
+from ddpcheck.facts.states import State, together
 from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.saved_state import reads
+from ddpcheck.facts.states import reads
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 

@@ -6,18 +6,32 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.checkpoint_load_complete import drawn_anew, made_anew
+from ddpcheck.checks.checkpoint_load_complete import made_anew
+from ddpcheck.checks.rows import Words
+from ddpcheck.checks.state_rows import PartedRow, read_parted
+from ddpcheck.facts import lost_reads, module_loads, optimizer_loads
+from ddpcheck.facts.module_loads import PREFIXES, ModuleLoad
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.file_history import LOADS, MOST_LOADS, SAVES, Files, Touch, files_of, next_load, shown
 from ddpcheck.judging.file_races import races_of
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Judged, Rank, World
+from ddpcheck.relations.identity import parted
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
-NEARLY_ALL = 0.9
-"""The part of a module's keys that is missing when the names do not fit."""
-PREFIXES = ("module.", "_orig_mod.")
-"""What DistributedDataParallel and torch.compile put before the names."""
+
+_PARTED = PartedRow(
+    rule="moments-of-other-weights",
+    expected="parameters whose moments were loaded to be what was loaded with these",
+    found="other values than the load has left in {parameters} when the first step begins: {names}; their moments are "
+    "what was loaded",
+    words=Words(
+        "they were initialised, or written to, after the load",
+        "Load last; or begin the moments of these parameters anew as well.",
+    ),
+    severity="warning",
+)
 
 
 def judge(world: World) -> Judged:
@@ -26,15 +40,17 @@ def judge(world: World) -> Judged:
     That ranks load different things is no wonder where they ask for a file,
     or read it, while it is being written.
     """
-    loads = [(rank, s) for rank, s in world.of(ev.StateLoaded) if s.owner == "module" and s.total]
-    partial = [s for rank, s in loads if s.missing or (s.itself and not _was_filled(rank, s))]
+    loads = module_loads.of(world)
+    partial = [one for one in loads if one.is_partial]
     findings = [
         *_refused(world),
-        *_untouched(world),
+        *_untouched(loads),
         *(() if _loads_may_race(world) else _on_some_ranks(world)),
         *_left_in_the_file(files_of(world)),
-        *drawn_anew.judge(world),
         *made_anew.judge(world),
+        *_lost(world),
+        *_outdated(loads),
+        *read_parted([parted(one) for group in optimizer_loads.of(world) for one in group], _PARTED),
     ]
     of_findings = sum(one.count for one in findings)
     checked = of_findings if partial else max(len(loads), of_findings)
@@ -42,27 +58,19 @@ def judge(world: World) -> Judged:
     return Judged(checked=checked, of=len(loads), findings=tuple(findings), skipped_because=because)
 
 
-def _was_filled(rank: Rank, load: ev.StateLoaded) -> bool:
-    """Whether torch.distributed.checkpoint has written to the tensors before, which belong to the module already."""
-    where = rank.where(load.site)
-    if where is not None and any(one.startswith("torch.distributed.checkpoint:") for one in where.through):
-        return True
-    since = max((s.n for s in rank.of(ev.Step) if s.n < load.n), default=0)
-    return any(since < began.n < load.n for began in rank.of(ev.LoadBegan))
-
-
-def _not_written(load: ev.StateLoaded) -> str:
+def _not_written(one: ModuleLoad) -> str:
     """Why a load that wrote a part of a module shows nothing of the rest."""
-    if not load.missing:
-        what = f"{len(load.itself)} of {count(load.total, 'parameter or buffer', 'parameters and buffers')}"
+    load, lacking = one.record, one.lacking or one.record.itself
+    what = f"{len(lacking)} of {count(load.total, 'parameter or buffer', 'parameters and buffers')}"
+    names = listing(lacking, 3)
+    if one.lacking:
         return (
-            f"a load gave {what} of a {load.kind} their own memory ({listing(load.itself, 3)}), which writes nothing; "
-            "ddpcheck did not see where these values came from"
+            f"a load with strict=False was not given {what} of a {load.kind} ({names}); "
+            "ddpcheck did not see whether they were to stay as they were"
         )
-    what = f"{len(load.missing)} of {count(load.total, 'parameter or buffer', 'parameters and buffers')}"
     return (
-        f"a load with strict=False was not given {what} of a {load.kind} ({listing(load.missing, 3)}); "
-        "ddpcheck did not see whether they were to stay as they were"
+        f"a load gave {what} of a {load.kind} their own memory ({names}), which writes nothing; "
+        "ddpcheck did not see where these values came from"
     )
 
 
@@ -107,44 +115,74 @@ def _prefix_advice(prefix: str) -> str:
     return f"Save and load the state of the module inside: {inside}.state_dict()."
 
 
-def _untouched(world: World) -> Iterator[Finding]:
-    groups: dict[CallSite | None, list[tuple[Rank, ev.StateLoaded]]] = defaultdict(list)
-    for rank, s in world.of(ev.StateLoaded):
-        if s.owner == "module" and not s.strict and s.missing and s.unexpected:
-            # A program that looks at which keys are missing may take just a part on purpose.
-            other = s.thrown_away and len(s.missing) >= NEARLY_ALL * max(1, s.total)
-            if other or _prefix(s):
-                groups[rank.where(s.site)].append((rank, s))
-    for where, found in groups.items():
-        first = found[0][1]
-        prefix = _prefix(first)
-        certain = first.thrown_away and (prefix is not None or not first.fitting)
+def _untouched(loads: Iterable[ModuleLoad]) -> Iterator[Finding]:
+    for where, found in by_key((one.where, one) for one in loads if one.fit).items():
+        one, record, prefix = found[0], found[0].record, found[0].prefix
+        silent = not record.strict and one.fit != "prefix"
+        certain = record.thrown_away and one.fit != "shape"
         yield Finding(
             rule="unmatched-keys",
             severity="error" if certain else "warning",
-            ranks=tuple(sorted({r.rank for r, _ in found})),
-            subject=first.kind,
+            ranks=tuple(sorted({each.rank.rank for each in found})),
+            subject=record.kind,
             expected="load_state_dict to find the module's parameters in the checkpoint",
-            found=f"{len(first.missing)} of {count(first.total, 'key')} missing ({listing(first.missing, 3)}) and "
-            f"{len(first.unexpected)} that belong nowhere ({listing(first.unexpected, 3)}); with strict=False "
-            + ("nothing is said of it" if first.thrown_away else "only what it returns says so"),
-            cause=_prefix_cause(prefix) if prefix else "the names in the checkpoint are not those of the module",
+            found=f"{len(one.lacking)} of {count(record.total, 'key')} missing ({listing(one.lacking, 3)}) and "
+            f"{len(one.spare)} that belong nowhere ({listing(one.spare, 3)}); with strict=False "
+            + ("nothing is said of it" if silent or record.thrown_away else "only what it returns says so"),
+            cause=_prefix_cause(prefix)
+            if prefix
+            else "the names in the checkpoint are not those of the module"
+            + (", and their shapes are the same" if one.fit == "shape" else ""),
             advice=_prefix_advice(prefix)
             if prefix
             else "Rename the keys, and load with strict=True where all have to fit.",
             where=where,
             count=len(found),
-            links=() if first.wrapper is None else (f"wrapper {first.wrapper}",),
+            links=() if record.wrapper is None else (f"wrapper {record.wrapper}",),
         )
 
 
-def _prefix(loaded: ev.StateLoaded) -> str | None:
-    """The prefix that would make keys fit which are missing now."""
-    missing, unexpected = set(loaded.missing), set(loaded.unexpected)
-    for prefix in PREFIXES:
-        if any(prefix + m in unexpected for m in missing) or any(prefix + u in missing for u in unexpected):
-            return prefix
-    return None
+def _lost(world: World) -> Iterator[Finding]:
+    """What was read for a model that has nothing of it when it is called: a training from scratch may be meant."""
+    for its in by_key((str(one.read.where), one) for one in lost_reads.of(world)).values():
+        one = its[0]
+        called = one.rank.where(one.model.site)
+        yield Finding(
+            rule="reinitialised-after-load",
+            severity="warning",
+            ranks=tuple(sorted({lost.rank.rank for lost in its})),
+            subject=f"{one.model.kind}.{one.names[0]}",
+            expected="a model to train on what was loaded for it",
+            found=f"nothing of what was loaded under the names of {count(len(one.names), 'matrix', 'matrices')} in the "
+            f"{one.model.kind} that is trained, nor in another model that is called ({listing(one.names, 3)}; a share "
+            f"of {one.share:.2f}, give or take {one.error:.2f})",
+            cause="it was drawn anew, or built anew, after the load; or the load went into another object",
+            advice="Build and draw first, and load last, into the very model that is trained. Where a training from "
+            "scratch is meant, accept it.",
+            where=one.read.where,
+            count=len(its),
+            proof=((one.rank.rank, called),) if called is not None else (),
+        )
+
+
+def _outdated(loads: Iterable[ModuleLoad]) -> Iterator[Finding]:
+    """State that was taken from a module without a copy, was written to since, and is to be put back."""
+    outdated = (one for one in loads if one.record.outdated and not one.is_filled)
+    for where, found in by_key((one.where, one) for one in outdated).items():
+        record = found[0].record
+        yield Finding(
+            rule="state-kept-without-copy",
+            severity="warning",
+            ranks=tuple(sorted({one.rank.rank for one in found})),
+            subject=record.kind,
+            expected="a load to put back what was taken before",
+            found=f"{count(len(record.itself), 'tensor')} given the memory that they are in "
+            f"({listing(record.itself, 3)}): it was written to since that state was taken, and stays as it is",
+            cause="state_dict() gives the tensors themselves, and no copy",
+            advice="Take a copy: copy.deepcopy(model.state_dict()).",
+            where=where,
+            count=len(found),
+        )
 
 
 # --- all ranks alike

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.saved_state import Piece, State, saves
+from ddpcheck.facts.states import Piece, State, saves
 from ddpcheck.judging.step_alignment import at
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from ddpcheck import evidence as ev
 from ddpcheck.facts.mixing import is_trained_apart
-from ddpcheck.judging.saved_state import Piece, State
+from ddpcheck.facts.states import Piece, State
 from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.checkpoint_save_complete import moments, names
-from ddpcheck.judging.saved_state import Piece, State, covered, every_save, saves, seen_in_part, together
+from ddpcheck.facts.states import Piece, State, covered, every_save, saves, seen_in_part, together
 from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding

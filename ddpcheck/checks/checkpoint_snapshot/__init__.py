@@ -11,7 +11,6 @@ CHECK = Check(
     rules=(
         Rule("change-during-save", "tensors change while a save still writes them"),
         Rule("wrong-tensor-name", "a tensor is saved under the name of another one"),
-        Rule("late-step-number", "a file that tracks saves names a later step than was saved", advisory=True),
         Rule("step-for-state-dict", "reading an optimizer's state makes an optimizer step"),
     ),
     rests_on=("groups", "optimizers", "steps", "saves", "saved state", "asked state", "what is left"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.saved_state import State, saves
+from ddpcheck.facts.states import State, saves
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import listing

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.checkpoint_snapshot import faked_steps, mistaken_names, trackers
-from ddpcheck.judging.saved_state import State, every_save, seen_in_part
+from ddpcheck.checks.checkpoint_snapshot import faked_steps, mistaken_names
+from ddpcheck.facts.states import State, every_save, seen_in_part
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
@@ -32,7 +32,7 @@ def judge(world: World) -> Judged:
         if names and (step is not None or changed):
             groups[str(state.where)].append((state, step, names))
     findings = [_finding(each) for each in groups.values()]
-    for one in (faked_steps.judge, mistaken_names.judge, trackers.judge):
+    for one in (faked_steps.judge, mistaken_names.judge):
         findings += one(world)
     because = seen_in_part(world) or "ddpcheck saw no save whose elements it could read again when it had ended"
     made = len(every_save(world))

@@ -1,17 +1,20 @@
-"""A state dict, entry by entry: names, which part of which tensor each is, and prints of what it holds."""
+"""A state dict, entry by entry: names, which part of which tensor each is, and sums of what it holds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 import torch
 
-from ddpcheck.evidence import ABSENT, UNSEEN, Entry, Layout, StateForm
+from ddpcheck.evidence import SUMS, UNSEEN, WIDTH, Entry, Layout, StateForm
 from ddpcheck.probes.checkpoints.live import Training, Where, where
-from ddpcheck.probes.digests import fast_digests, readable_memory, whole_prints
+from ddpcheck.probes.devices.awaited import Derived
+from ddpcheck.probes.digests import fast_digests, readable_memory, sketches
 from ddpcheck.probes.layouts import declared
+from ddpcheck.probes.moments.sketch_rows import SketchRows
 from ddpcheck.probes.recording import recorder
 
 MOST = 4096
@@ -19,6 +22,9 @@ MOST = 4096
 DEEPEST = 8
 FEW = 16
 """Numbers in a row up to which each is an entry of its own."""
+
+_BLOCK = 1 << 20
+"""Elements that are added up at a time."""
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _STREAMS = ("uint8[5056]", "uint8[16]")
@@ -29,11 +35,11 @@ class Looked(NamedTuple):
     """A state dict that was looked at."""
 
     form: int
-    digests: bytes
-    prints: bytes
+    digests: bytes | Derived
+    sums: bytes | Derived
     entries: list[Entry]
     tensors: list[torch.Tensor | None]
-    """The tensors of the entries that are on the CPU."""
+    """The tensors of the entries that can be looked at."""
     mistaken: list[tuple[int, int]]
     """The place of a copy, and of one that has the same elements: the model has these under the second's name alone."""
 
@@ -48,38 +54,39 @@ _forms: dict[str, int] = {}
 _writer: recorder.Recorder | None = None
 
 
-def look(writer: recorder.Recorder, state: Any, prints: bool = True) -> Looked:
+def look(writer: recorder.Recorder, state: Any, sums: bool = True) -> Looked:
     """Look at a state dict; nothing on a device is waited for, and nothing gathered."""
     training = Training(writer)
     leaves = list(_first(_leaves(state, "", DEEPEST), MOST + 1))
-    looked = _looked(writer, [_entry(writer, training, leaf) for leaf in leaves[:MOST]], len(leaves) > MOST, prints)
-    return looked._replace(mistaken=_mistaken(training, looked)) if prints else looked
+    looked = _looked(writer, [_entry(writer, training, leaf) for leaf in leaves[:MOST]], len(leaves) > MOST, sums)
+    return looked._replace(mistaken=_mistaken(training, looked)) if sums else looked
 
 
 def look_at(writer: recorder.Recorder, named: Iterable[tuple[Entry, torch.Tensor]]) -> Looked:
     """Look at tensors that are known by name."""
     each = list(_first(iter(named), MOST + 1))
-    return _looked(writer, each[:MOST], len(each) > MOST, True)
+    return _looked(writer, each[:MOST], len(each) > MOST, True, of_moments=True)
 
 
-def digests(tensors: list[torch.Tensor | None]) -> bytes:
-    """Of those that are on the CPU."""
-    return fast_digests.digests(tensors)
-
-
-def _looked(writer: recorder.Recorder, each: list[tuple[Entry, Any]], more: bool, prints: bool) -> Looked:
+def _looked(
+    writer: recorder.Recorder, each: list[tuple[Entry, Any]], more: bool, sums: bool, of_moments: bool = False
+) -> Looked:
     entries = [entry for entry, _ in each]
     tensors = [value if _is_seen(value) else None for _, value in each]
-    found = digests(tensors)
-    width = len(ABSENT)
-    digest = [
-        found[p * width : (p + 1) * width] if tensors[p] is not None else _digest_of(value)
-        for p, (_, value) in enumerate(each)
-    ]
-    printed = [
-        _print(e, t) if prints and t is not None else whole_prints.NONE for e, t in zip(entries, tensors, strict=True)
-    ]
-    return Looked(_form(writer, entries, more), b"".join(digest), b"".join(printed), entries, tensors, [])
+    others = {place: _digest_of(value) for place, (_, value) in enumerate(each) if tensors[place] is None}
+    digests = derived(partial(_put, others), fast_digests.queued(tensors))
+    rows = [_sums(e, t, of_moments) if sums and t is not None else None for e, t in zip(entries, tensors, strict=True)]
+    return Looked(_form(writer, entries, more), digests, SketchRows(rows, SUMS).packed(), entries, tensors, [])
+
+
+def derived(make: Callable[..., bytes], found: Any) -> bytes | Derived:
+    """What is made of digests: later, where a device is still computing them."""
+    return make(found) if isinstance(found, bytes) else Derived(make, found)
+
+
+def _put(others: dict[int, bytes], found: bytes) -> bytes:
+    each = [others.get(n, found[n * WIDTH : (n + 1) * WIDTH]) for n in range(len(found) // WIDTH)]
+    return b"".join(each)
 
 
 def _mistaken(training: Training, looked: Looked) -> list[tuple[int, int]]:
@@ -91,7 +98,9 @@ def _mistaken(training: Training, looked: Looked) -> list[tuple[int, int]]:
     found = []
     for place, entry in enumerate(looked.entries):
         copy = looked.tensors[place]
-        if entry.live or copy is None or entry.role not in ("parameter", "buffer") or fast_digests.is_filled(copy):
+        if entry.live or copy is None or entry.role not in ("parameter", "buffer"):
+            continue
+        if not readable_memory.is_on_cpu(copy) or fast_digests.is_filled(copy):
             continue
         at = where(copy)
         other = same.setdefault(at, place) if at is not None else place
@@ -184,7 +193,9 @@ def kind(tensor: torch.Tensor) -> str:
 
 
 def _is_seen(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and readable_memory.is_on_cpu(value)
+    if not isinstance(value, torch.Tensor) or value.device.type not in readable_memory.LOOKED_AT:
+        return False
+    return readable_memory.own_part(value) is not None
 
 
 def _digest_of(value: Any) -> bytes:
@@ -196,16 +207,22 @@ def _digest_of(value: Any) -> bytes:
     return UNSEEN
 
 
-def _print(entry: Entry, tensor: torch.Tensor) -> bytes:
-    part = readable_memory.own_part(tensor)
-    if part is None:
-        return whole_prints.NONE
-    layout = entry.layout
+def _sums(entry: Entry, tensor: torch.Tensor, of_moments: bool) -> torch.Tensor | None:
+    """SUMS doubles on the tensor's device; None for one that has no elements of floating point, or no known place."""
+    plain, layout = readable_memory.strided(tensor), entry.layout
+    if plain is None or not plain.is_floating_point() or not plain.is_contiguous():
+        return None
     if layout is None or not layout.sharded:
-        # The whole is compared with parts, where there are any; else its digest says as much.
-        if not declared.is_any_known() or entry.role == "moment":
-            return whole_prints.NONE
-        return whole_prints.of_part(part, tuple(part.shape), (0,) * part.dim())
-    if layout.offset is None or "P" in layout.placements:
-        return whole_prints.NONE
-    return whole_prints.of_part(part, layout.shape, layout.offset)
+        # Of what an optimizer gives to be saved for a whole parameter, digests say enough.
+        if entry.role == "moment" and not of_moments:
+            return None
+        shape, offset = tuple(plain.shape), (0,) * plain.dim()
+    elif layout.offset is None or "P" in layout.placements:
+        return None
+    else:
+        shape, offset = layout.shape, layout.offset
+    added = torch.zeros(2, dtype=torch.float64, device=plain.device)
+    for block in torch.split(plain.reshape(-1), _BLOCK):
+        wide = block.double()
+        added += torch.stack([wide.sum(), wide.dot(wide)])
+    return torch.cat([sketches.of_box(plain, shape, offset), added])

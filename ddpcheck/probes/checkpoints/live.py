@@ -49,8 +49,10 @@ class Training:
             shape = layout.shape if layout is not None and layout.ground == "DTensor" else tuple(tensor.shape)
             self.paths.setdefault(path, []).append((role, shape, tensor))
         for optimizer in steps.optimizers():
-            for path, key, tensor, layout in moments(writer, optimizer, self.names):
-                self._add(tensor, Live("moment", path, key, layout))
+            for parameter in (one for group in optimizer.param_groups for one in group["params"]):
+                path, layout = self.names.get(id(parameter), ("", None))
+                for key, tensor, own in moments(writer, optimizer, parameter, layout):
+                    self._add(tensor, Live("moment", path, key, own))
 
     def _add(self, tensor: torch.Tensor, live: Live) -> None:
         place = where(tensor)
@@ -90,22 +92,17 @@ def _equal(one: torch.Tensor, copy: torch.Tensor) -> bool | None:
 
 
 def moments(
-    writer: recorder.Recorder, optimizer: Any, names: Mapping[int, tuple[str, Layout | None]]
-) -> list[tuple[str, str, torch.Tensor, Layout | None]]:
-    """The tensors that an optimizer keeps for parameters: the parameter's path, the key, the tensor, how it lies."""
+    writer: recorder.Recorder, optimizer: Any, parameter: torch.Tensor, layout: Layout | None
+) -> list[tuple[str, torch.Tensor, Layout | None]]:
+    """The tensors that an optimizer keeps for a parameter that lies so: the key, the tensor, how it lies."""
+    kept = optimizer.state.get(parameter)
     found = []
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            kept = optimizer.state.get(parameter)
-            if not isinstance(kept, Mapping):
-                continue
-            path, layout = names.get(id(parameter), ("", None))
-            for key, value in kept.items():
-                if isinstance(value, torch.Tensor):
-                    own = declared.layout_of(writer, value, whole=True)
-                    if own is None and layout is not None and _lies_as(value, parameter):
-                        own = layout
-                    found.append((path, str(key), value, own))
+    for key, value in kept.items() if isinstance(kept, Mapping) else ():
+        if isinstance(value, torch.Tensor):
+            own = declared.layout_of(writer, value, whole=True)
+            if own is None and layout is not None and _lies_as(value, parameter):
+                own = layout
+            found.append((str(key), value, own))
     return found
 
 

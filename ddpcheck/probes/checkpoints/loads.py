@@ -5,21 +5,25 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as home
 
 from ddpcheck.evidence import Entry, LoadBegan, StateRead
 from ddpcheck.evidence.saved_state import Role
 from ddpcheck.probes.checkpoints import entries, saves
 from ddpcheck.probes.checkpoints.live import Training, moments
-from ddpcheck.probes.files import state_dict_loads
+from ddpcheck.probes.ddp.parameter_names import number_of
+from ddpcheck.probes.files import state_dict_loads, torch_save_and_load
 from ddpcheck.probes.layouts import declared
 from ddpcheck.probes.layouts.own_names import own_name
 from ddpcheck.probes.optimizers import steps
-from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
+from ddpcheck.probes.processes import later_records
+from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.arguments import Arguments, places
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import around, once_imported, shielded
@@ -43,6 +47,7 @@ _waiting: list[_Waiting] = []
 def watch() -> None:
     """Record what every load leaves, from now on."""
     state_dict_loads.load_listeners.append(_into)
+    torch_save_and_load.load_listeners.append(_from_file)
     register = getattr(home, "register_optimizer_step_pre_hook", None)
     if register is not None:
         register(shielded(_before_step))
@@ -67,7 +72,20 @@ def _into(owner: str, one: Any, site: int, given: int) -> None:
     else:
         with recorder.silence(), torch.no_grad():
             looked = entries.look_at(writer, list(_of_module(writer, one)))
-        _write(writer, looked, how="module", kind=type(one).__name__, path="", site=site, number=number, given=given)
+        inner = one.module if isinstance(one, DistributedDataParallel) else one
+        about = {"how": "module", "kind": type(one).__name__, "path": "", "site": site, "number": number}
+        _write(writer, looked, **about, given=given, model=number_of(inner))
+
+
+def _from_file(state: Any, path: str, site: int) -> None:
+    """torch.load has given this."""
+    writer = recorder.current()
+    if writer is None or not isinstance(state, Mapping) or saves.is_of_checkpoint():
+        return
+    number = _numbers["torch.load", site]
+    _numbers["torch.load", site] += 1
+    if is_due(number) and (looked := saves.looked(writer, state)) is not None:
+        _write(writer, looked, how="torch.load", kind="", path=path, site=site, number=number)
 
 
 def _before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -101,13 +119,8 @@ def _around_load(original: Any) -> Any:
         path = saves.path_of(None, given.get("storage_reader"))
         writer.write(LoadBegan(**writer.next(), path=path, site=site))
         result = original(*args, **kwargs)
-        try:
-            with recorder.silence(), torch.no_grad():
-                looked = entries.look(writer, given.get("state_dict"))
-        except Exception as error:  # a class of the user's own
-            signal_exceptions.let_through(error)
-            return result
-        _write(writer, looked, how="dcp.load", kind="", path=path, site=site, number=number)
+        if (looked := saves.looked(writer, given.get("state_dict"))) is not None:
+            _write(writer, looked, how="dcp.load", kind="", path=path, site=site, number=number)
         return result
 
     return load
@@ -117,11 +130,10 @@ def _write(writer: recorder.Recorder, looked: entries.Looked, **about: Any) -> N
     if looked.entries:
         seen: dict[str, Any] = {
             "form": looked.form,
-            "digests": looked.digests,
-            "prints": looked.prints,
             "made": steps.made(),
         }
-        writer.write(StateRead(**writer.next(), **seen, **about))
+        record = partial(StateRead, **writer.next(), **seen, **about)
+        later_records.write(writer, record, digests=looked.digests, sums=looked.sums)
 
 
 # --- what an owner holds, by name
@@ -140,8 +152,13 @@ def _of_module(writer: recorder.Recorder, module: Any) -> Iterator[tuple[Entry, 
 def _of_optimizer(
     writer: recorder.Recorder, optimizer: Any, training: Training
 ) -> Iterator[tuple[Entry, torch.Tensor]]:
-    for path, key, tensor, layout in moments(writer, optimizer, training.names):
-        if path:
-            name = f"{path} {key}"
+    """Its parameters as they are, and what it keeps for each: of no model, by their places in it."""
+    listed = [one for group in optimizer.param_groups for one in group["params"]]
+    for place, parameter in enumerate(listed):
+        path, layout = training.names.get(id(parameter), ("", None))
+        known, shown = path or f"parameter {place}", entries.kind(parameter)
+        yield Entry(name=known, kind=shown, role="parameter", of=path, live=True, layout=layout), parameter
+        for key, tensor, own in moments(writer, optimizer, parameter, layout):
             shown = entries.kind(tensor)
-            yield Entry(name=name, kind=shown, role="moment", of=path, key=key, live=True, layout=layout), tensor
+            entry = Entry(name=f"{known} {key}", kind=shown, role="moment", of=path, key=key, live=True, layout=own)
+            yield entry, tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -15,7 +15,10 @@ import torch.distributed as dist
 from ddpcheck.evidence import UNSEEN, WIDTH, SaveBegan, StateSaved, StateWritten
 from ddpcheck.probes.checkpoints import entries
 from ddpcheck.probes.collectives.process_groups import ranks_of
+from ddpcheck.probes.devices.awaited import Derived
+from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.files import paths, torch_save_and_load, writer_threads
+from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, signal_exceptions
 from ddpcheck.probes.recording.arguments import Arguments, places
 from ddpcheck.probes.recording.pace import is_due
@@ -161,34 +164,32 @@ def _give(how: How, state: Any, path: str, site: int, ranks: tuple[int, ...]) ->
         return None
     if path:
         writer.write(SaveBegan(**writer.next(), path=path))
-    looked = _looked(writer, state) if is_due(number) else None
-    if looked is None or not looked.entries:
+    found = looked(writer, state) if is_due(number) else None
+    if found is None or not found.entries:
         return None
     save, _saves = _saves, _saves + 1
-    writer.write(
-        StateSaved(
-            **writer.next(),
-            save=save,
-            how=how,
-            path=path,
-            site=site,
-            number=number,
-            form=looked.form,
-            digests=looked.digests,
-            prints=looked.prints,
-            thread=writer_threads.name(),
-            mistaken=looked.mistaken,
-            ranks=ranks,
-        )
+    record = partial(
+        StateSaved,
+        **writer.next(),
+        save=save,
+        how=how,
+        path=path,
+        site=site,
+        number=number,
+        form=found.form,
+        thread=writer_threads.name(),
+        mistaken=found.mistaken,
+        ranks=ranks,
     )
-    refs = [reference(one) if one is not None else None for one in looked.tensors]
-    return Given(save, looked._replace(tensors=[]), refs)
+    later_records.write(writer, record, digests=found.digests, sums=found.sums)
+    refs = [reference(one) if one is not None else None for one in found.tensors]
+    return Given(save, found._replace(tensors=[]), refs)
 
 
-def _looked(writer: recorder.Recorder, state: Any, prints: bool = True) -> entries.Looked | None:
+def looked(writer: recorder.Recorder, state: Any, sums: bool = True) -> entries.Looked | None:
     try:
         with recorder.silence(), torch.no_grad():
-            return entries.look(writer, state, prints)
+            return entries.look(writer, state, sums)
     except Exception as error:  # a class of the user's own; or the training goes on beside this thread
         signal_exceptions.let_through(error)
         return None
@@ -197,20 +198,14 @@ def _looked(writer: recorder.Recorder, state: Any, prints: bool = True) -> entri
 def _staged(given: Given, state: Any) -> Given | None:
     """Compare what is about to be written, a copy or the same tensors, with what was given; it is what counts now."""
     writer = recorder.always()
-    looked = _looked(writer, state, prints=False) if writer is not None else None
-    if writer is None or looked is None:
+    found = looked(writer, state, sums=False) if writer is not None else None
+    if writer is None or found is None:
         return None
-    by_name = {one.name: place for place, one in enumerate(looked.entries)}
-    changed = []
-    refs: list[Reference | None] = []
-    for place, one in enumerate(given.looked.entries):
-        other = by_name.get(one.name)
-        tensor = looked.tensors[other] if other is not None else None
-        if other is not None and _differ(given.looked.digests, place, looked.digests, other):
-            changed.append(place)
-        refs.append(reference(tensor) if tensor is not None else None)
-    writer.write(StateWritten(**writer.next(), save=given.save, changed=changed, staged=True))
-    return given._replace(tensors=refs)
+    by_name = {one.name: place for place, one in enumerate(found.entries)}
+    others = [by_name.get(one.name) for one in given.looked.entries]
+    tensors = [found.tensors[other] if other is not None else None for other in others]
+    _compare(writer, given, found.digests, others, staged=True)
+    return given._replace(tensors=[reference(one) if one is not None else None for one in tensors])
 
 
 def _written(given: Given) -> None:
@@ -220,9 +215,20 @@ def _written(given: Given) -> None:
         return
     copied = [ref() if ref is not None else None for ref in given.tensors]
     with recorder.silence():
-        now = entries.digests(copied)
-    changed = [p for p, one in enumerate(copied) if one is not None and _differ(given.looked.digests, p, now, p)]
-    writer.write(StateWritten(**writer.next(), save=given.save, changed=changed))
+        now = fast_digests.queued(copied)
+    _compare(writer, given, now, [place if one is not None else None for place, one in enumerate(copied)])
+
+
+def _compare(
+    writer: recorder.Recorder, given: Given, now: Any, places: Sequence[int | None], staged: bool = False
+) -> None:
+    """Write down which entries hold something else now; ``places``: where each stands among these digests."""
+
+    def changed(before: bytes, after: bytes) -> list[int]:
+        return [n for n, other in enumerate(places) if other is not None and _differ(before, n, after, other)]
+
+    record = partial(StateWritten, **writer.next(), save=given.save, staged=staged)
+    later_records.write(writer, record, changed=Derived(changed, given.looked.digests, now))
 
 
 def _differ(first: bytes, place: int, second: bytes, other: int) -> bool:

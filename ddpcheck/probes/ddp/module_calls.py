@@ -11,7 +11,6 @@ from torch.compiler import is_compiling
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence import Evaluated, EvaluatedOnData, Tensors
-from ddpcheck.probes.checkpoints import drawn_anew
 from ddpcheck.probes.collectives import one_call
 from ddpcheck.probes.ddp import forward_inputs
 from ddpcheck.probes.ddp.parameter_names import number_of
@@ -19,7 +18,7 @@ from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
 from ddpcheck.probes.ddp.wrappers import is_wrapped, owners_of_buffers, tensors, wrapper_of
 from ddpcheck.probes.layouts import models
 from ddpcheck.probes.layouts.own_names import own_name
-from ddpcheck.probes.moments import module_values
+from ddpcheck.probes.moments import module_values, used_models
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.optimizers.steps import are_stepped, steps_so_far
 from ddpcheck.probes.processes import later_records, span_log
@@ -109,6 +108,8 @@ def watch() -> None:
         if is_compiling():
             return original(self, *args, **kwargs)
         if here.module:
+            if used_models.CALLED is not None:
+                used_models.CALLED.add(id(self))
             call = module_values.reads(self, args, kwargs) if module_values.LOOKED_AT else None
             if only_chooses and self._compiled_call_impl is None:
                 result = self._call_impl(*args, **kwargs)
@@ -134,6 +135,8 @@ def watch() -> None:
                 hide(outside)
                 if model is not None:
                     _drawn(model)
+                if used_models.CALLED is not None:
+                    _used()
                 if (ended := clock.now()) - began > BRIEF:
                     kind = span_log.FORWARD if torch.is_grad_enabled() else span_log.EVALUATION
                     span_log.add(kind, began, ended, user_lines.here())
@@ -150,9 +153,10 @@ def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | N
     writer = recorder.current()
     if writer is None:
         return None
-    drawn_anew.used()
     one_call.let_go()
     try:
+        if dist.is_initialized():
+            used_models.begins(writer, module)
         if torch.is_grad_enabled():
             wrapper = wrapper_of(module)
             through = isinstance(module, DistributedDataParallel)
@@ -173,6 +177,12 @@ def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | N
     except Exception as error:
         defect(error)
     return None
+
+
+@shielded
+def _used() -> None:
+    if (writer := recorder.current()) is not None:
+        used_models.ends(writer)
 
 
 @shielded

@@ -6,7 +6,6 @@ Nothing tells when a file is closed. So it is looked at when the process does so
 from __future__ import annotations
 
 import os
-import re
 import stat
 
 import xxhash
@@ -19,8 +18,6 @@ from ddpcheck.probes.recording import recorder, signal_exceptions
 MOST = 8192
 """Bytes of a file that Python writes at once, when it is closed: a larger one may be seen in the midst of it."""
 _WAITING = 64
-_LINE = 64
-_DIGITS = 15
 _LOOKS = 8
 """Looks at a file that is empty or still open; it is not looked at any more after that."""
 
@@ -66,14 +63,7 @@ def _look_at(writer: recorder.Recorder, path: str) -> None:
         _opened[path] = looks + 1
     elif held:
         digest = xxhash.xxh3_64_hexdigest(held)
-        number = _number(held)
-        file_records.record(writer, "content", "", path, NO_SITE, existed=True, identity=digest, holds=number)
-
-
-def _number(held: bytes) -> int | None:
-    """The step that it may be about: the only number in a line of text, such as ``global_step40``."""
-    found = re.findall(rb"\d+", held) if len(held) <= _LINE else []
-    return int(found[0]) if len(found) == 1 and len(found[0]) < _DIGITS else None
+        file_records.record(writer, "content", "", path, NO_SITE, existed=True, identity=digest)
 
 
 def _read(path: str) -> bytes | None:

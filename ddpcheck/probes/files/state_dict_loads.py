@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import lr_scheduler
 
 from ddpcheck.evidence import StateLoaded
+from ddpcheck.probes.ddp.parameter_names import number_of
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.digests import fast_digests, readable_memory
@@ -25,6 +29,8 @@ __tracebackhide__ = True
 """For pytest: a failure that comes through a probe is told without its frames."""
 
 _own = threading.local()
+_taken: dict[int, tuple[weakref.ref[Any], int]] = {}
+"""By the id of a state dict that a module has given: how often its tensors had been written to by then."""
 _NAMES = 2_000
 """The most names of missing keys that are told."""
 
@@ -35,6 +41,7 @@ load_listeners: list[Callable[[str, Any, int, int], None]] = []
 def watch() -> None:
     """Record every load_state_dict from now on."""
     around(torch.nn.Module, "load_state_dict", _around("module", _module))
+    around(torch.nn.Module, "state_dict", _around_taking)
     around(torch.optim.Optimizer, "load_state_dict", _around("optimizer", _optimizer))
     schedulers = (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau)
     for kind in vars(lr_scheduler).values():
@@ -43,6 +50,29 @@ def watch() -> None:
     scaler = getattr(getattr(torch, "amp", None), "GradScaler", None)
     if scaler is not None:
         around(scaler, "load_state_dict", _around("scaler", _nothing))
+
+
+def _around_taking(original: Any) -> Any:
+    def state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        if not args and "destination" not in kwargs and type(result) is OrderedDict and recorder.current() is not None:
+            key = id(result)
+            _taken[key] = weakref.ref(result, lambda _: _taken.pop(key, None)), _times_written(result)
+        return result
+
+    return state_dict
+
+
+def _times_written(state: Any) -> int:
+    """A number that is another one when any tensor of a state dict has been written to."""
+    tensors = [one for one in dict.values(state) if type(one) in (torch.Tensor, torch.nn.Parameter)]
+    return sum(one._version for one in tensors if not one.is_inference())
+
+
+def _is_outdated(state: Any) -> bool:
+    """Whether a state dict was taken from a module, and what lies in it was written to since."""
+    ref, written = _taken.get(id(state), (None, 0))
+    return ref is not None and ref() is state and _times_written(state) != written
 
 
 def _around(
@@ -57,6 +87,7 @@ def _around(
             site = user_lines.here()
             given = kwargs.get("state_dict", args[0] if args else ())
             itself = _itself(self, given) if owner == "module" else []
+            outdated = bool(itself) and _is_outdated(given)
             _own.inside = True
             try:
                 result = original(self, *args, **kwargs)
@@ -69,7 +100,7 @@ def _around(
                 described = _nothing(self, result, args, kwargs)
             kind = type(self).__name__
             record = partial(StateLoaded, **writer.next(), owner=owner, kind=kind, site=site)
-            later_records.write(writer, record, itself=itself, **described)
+            later_records.write(writer, partial(record, itself=itself, outdated=outdated), **described)
             for told in load_listeners:
                 told(owner, self, site, len(given))
             return result
@@ -105,6 +136,11 @@ def _optimizer(optimizer: Any, result: Any, args: tuple[Any, ...], kwargs: dict[
     return {**_nothing(optimizer, result, args, kwargs), "optimizer": gradient_events.number_of(optimizer)}
 
 
+def _kinds(named: Any, names: Any) -> list[str]:
+    each = (named.get(name) for name in list(names)[:_NAMES])
+    return [fast_digests.kind(one) if isinstance(one, torch.Tensor) else type(one).__name__ for one in each]
+
+
 def _module(module: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     parameters = dict(module.named_parameters())
     wrapper = next((w for w in map(WRAPPERS.owner, parameters.values()) if w is not None), None)
@@ -114,9 +150,15 @@ def _module(module: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, A
         p for p in parameters.values() if (not held or WRAPPERS.is_reduced(p)) and not readable_memory.unseen(p)
     ]
     given = kwargs.get("state_dict", args[0] if args else ())
-    unexpected = getattr(result, "unexpected_keys", ())
+    missing, unexpected = (getattr(result, which, ()) for which in ("missing_keys", "unexpected_keys"))
+    kinds = {}
+    if missing and unexpected:
+        own = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
+        kinds = {"missing_kinds": _kinds(own, missing), "unexpected_kinds": _kinds(given, unexpected)}
     return {
-        "missing": [str(name) for name in getattr(result, "missing_keys", ())][:_NAMES],
+        **kinds,
+        "model": number_of(module.module if isinstance(module, DistributedDataParallel) else module),
+        "missing": [str(name) for name in missing][:_NAMES],
         "unexpected": [str(name) for name in unexpected][:_NAMES],
         "fitting": max(0, len(given) - len(unexpected)),
         "thrown_away": bool(unexpected) and is_thrown_away(caller()),

@@ -27,6 +27,9 @@ Listener = Callable[[Any, str, int], "Callable[[], None] | None"]
 save_listeners: list[Listener] = []
 """Asked with what is saved, the path and the line: what to do once that is written."""
 
+load_listeners: list[Callable[[Any, str, int], None]] = []
+"""Given what a file held, its path and the line."""
+
 
 def watch() -> None:
     """Record every torch.save and every load from now on."""
@@ -122,6 +125,9 @@ def _around_load(how: str) -> Callable[[Any], Any]:
                 with paths.Busy():
                     result = original(*args, **kwargs)
                 found = _described(result)
+                if how == "torch.load":
+                    for listen in load_listeners:
+                        listen(result, path, site)
                 return result
             finally:
                 ended = writer.next()["n"]

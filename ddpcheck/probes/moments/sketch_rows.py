@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ddpcheck.evidence.sketches import packed
+from ddpcheck.evidence.sketches import NUMBERS, packed
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.devices.device_numbers import Fetched
 
@@ -14,8 +14,8 @@ from ddpcheck.probes.devices.device_numbers import Fetched
 class SketchRows:
     """The sketches of one record. Each device sends its own in one transfer."""
 
-    def __init__(self, sketches: Sequence[torch.Tensor | None]) -> None:
-        self._size = len(sketches)
+    def __init__(self, sketches: Sequence[torch.Tensor | None], width: int = NUMBERS) -> None:
+        self._size, self._width = len(sketches), width
         self._places: dict[torch.device, list[int]] = {}
         for place, one in enumerate(sketches):
             if one is not None:
@@ -36,4 +36,4 @@ class SketchRows:
         for device, its in told.items():
             for place, row in zip(self._places[device], its or ()):  # noqa: B905
                 rows[place] = row
-        return packed(rows)
+        return packed(rows, self._width)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.saved_state import reads, saves, whole
+from ddpcheck.facts.states import reads, saves, whole
 from tests.torch_names import skip_without
 
 SHARDED = """

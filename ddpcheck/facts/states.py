@@ -1,22 +1,27 @@
-"""State that was saved and loaded, entry by entry, and what the parts of all ranks make together."""
+"""Ledger 6: state that was saved, read and held, entry by entry, and what the parts of all ranks make together."""
 
 from __future__ import annotations
 
-import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
+
 from ddpcheck import evidence as ev
-from ddpcheck.evidence.saved_state import PRINT
+from ddpcheck.evidence.sketches import NUMBERS
+from ddpcheck.facts import sketches
+from ddpcheck.facts.sketches import Numbers
 from ddpcheck.judging.file_history import LOADS
 from ddpcheck.judging.once_per_world import once_per_world
-from ddpcheck.judging.tensor_kinds import shape_of
+from ddpcheck.judging.tensor_kinds import dtype_of, shape_of
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite
 
-_WHOLE = 1 << 64
+ROUNDING = 1e-9
+"""How far apart sums of the same elements may be that are added up in another order, over their size."""
 
 
 class Piece(NamedTuple):
@@ -25,7 +30,8 @@ class Piece(NamedTuple):
     rank: Rank
     entry: ev.Entry
     digest: bytes
-    print: bytes
+    sums: Numbers
+    """Its sketch, the sum of all elements, and that of their squares; not a number where nobody knows."""
 
     @property
     def seen(self) -> bool:
@@ -34,6 +40,15 @@ class Piece(NamedTuple):
     @property
     def sharded(self) -> bool:
         return self.entry.layout is not None and self.entry.layout.sharded
+
+    @property
+    def dtype(self) -> str:
+        return dtype_of(self.entry.kind)
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """Of what this rank has."""
+        return shape_of(self.entry.kind)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -52,20 +67,22 @@ class Piece(NamedTuple):
         return (layout.offset, layout.local) if layout.offset is not None else None
 
 
-class State(NamedTuple):
+class State:
     """What one rank has given to be saved, or held after a load."""
 
-    rank: Rank
-    record: ev.StateSaved | ev.StateRead
-    form: ev.StateForm
+    def __init__(self, rank: Rank, record: ev.StateSaved | ev.StateRead, form: ev.StateForm) -> None:
+        self.rank, self.record, self.form = rank, record, form
+
+    @cached_property
+    def pieces(self) -> list[Piece]:
+        width, sums = ev.WIDTH, np.frombuffer(self.record.sums, dtype="<f8").reshape(-1, ev.SUMS)
+        each = enumerate(self.form.entries)
+        return [Piece(self.rank, one, self.record.digests[p * width : (p + 1) * width], sums[p]) for p, one in each]
 
     @property
-    def pieces(self) -> list[Piece]:
-        width, found = ev.WIDTH, []
-        for p, entry in enumerate(self.form.entries):
-            digest = self.record.digests[p * width : (p + 1) * width]
-            found.append(Piece(self.rank, entry, digest, self.record.prints[p * PRINT : (p + 1) * PRINT]))
-        return found
+    def how(self) -> str:
+        """The function that has saved or loaded it, or what it went into."""
+        return self.record.how
 
     @property
     def where(self) -> CallSite | None:
@@ -78,10 +95,24 @@ class State(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What the parts of a tensor make together: by place and element, and by element alone."""
+    """What the parts of a tensor make together."""
 
-    placed: int
-    loose: int
+    sums: Numbers
+
+    @property
+    def sketch(self) -> Numbers:
+        """It goes by the places of elements."""
+        return self.sums[:NUMBERS]
+
+    def has_elements_of(self, other: Sums) -> bool:
+        """Whether both are sums of the same elements, wherever these lie."""
+        size = max(self.sums[-1], other.sums[-1])
+        apart = np.abs(self.sums[NUMBERS:] - other.sums[NUMBERS:])
+        return bool(apart[1] <= ROUNDING * size and apart[0] <= ROUNDING * np.sqrt(size))
+
+    def is_same(self, other: Sums) -> bool:
+        """Whether the same elements lie at the same places."""
+        return self.has_elements_of(other) and sketches.are_alike(self.sketch, other.sketch)
 
 
 @once_per_world
@@ -97,8 +128,14 @@ def saves(world: World) -> list[State]:
 
 @once_per_world
 def reads(world: World) -> list[State]:
-    """What was looked at after a load, every entry of it, in the order of time."""
-    return [state for state in _states(world, ev.StateRead) if state.all_seen]
+    """What was looked at after a load, every entry of it, in the order of time; not what files have given."""
+    return [state for state in _states(world, ev.StateRead) if state.all_seen and state.how != "torch.load"]
+
+
+@once_per_world
+def given_by_files(world: World) -> list[State]:
+    """What torch.load has given, of which every entry was looked at, in the order of time."""
+    return [state for state in _states(world, ev.StateRead) if state.all_seen and state.how == "torch.load"]
 
 
 def seen_in_part(world: World) -> str:
@@ -136,22 +173,20 @@ def together(world: World) -> list[list[State]]:
 
 def whole(pieces: Iterable[Piece]) -> Sums | None:
     """The sums over a whole tensor; None where not all of its elements were seen, or copies differ."""
-    boxes: dict[tuple[tuple[int, ...], tuple[int, ...]], bytes] = {}
+    boxes: dict[tuple[tuple[int, ...], tuple[int, ...]], Piece] = {}
     shape: tuple[int, ...] | None = None
     for piece in pieces:
         box = piece.box
-        if box is None or not piece.seen or (not piece.print.strip(b"\0") and prod(box[1]) > 0):
+        if box is None or not piece.seen or shape not in (None, piece.shape):
             return None
-        if shape not in (None, piece.shape) or boxes.setdefault(box, piece.print) != piece.print:
+        if boxes.setdefault(box, piece).digest != piece.digest:
             return None
         shape = piece.shape
     if shape is None or sum(prod(size) for _, size in boxes) != prod(shape):
         return None
-    placed = loose = 0
-    for one in boxes.values():
-        each = struct.unpack("<qq", one)
-        placed, loose = placed + each[0], loose + each[1]
-    return Sums(placed % _WHOLE, loose % _WHOLE)
+    parts = [one.sums for (_, size), one in boxes.items() if prod(size)]
+    added = np.sum(parts, axis=0) if parts else np.zeros(ev.SUMS)
+    return Sums(added) if np.isfinite(added).all() else None
 
 
 def covered(pieces: Iterable[Piece]) -> tuple[int, int] | None:
@@ -267,3 +302,12 @@ def same_turn(world: World) -> Iterator[list[State]]:
         turns[state.rank, key] += 1
         groups[key, turn].append(state)
     yield from groups.values()
+
+
+def prefix(state: State, names: Collection[str]) -> str | None:
+    """What stands before a module's names in a state dict; None where there is nothing, or more than one."""
+    there = {piece.entry.name for piece in state.pieces}
+    one = min(names)
+    found = [name[: -len(one)] for name in there if name == one or name.endswith("." + one)]
+    fitting = [prefix for prefix in found if all(prefix + name in there for name in names)]
+    return fitting[0] if len(fitting) == 1 else None

@@ -1,0 +1,207 @@
+"""Models that no optimizer steps, when they are called: what they hold, beside what the trained ones hold then.
+
+Such are copies that follow a model: rollout engines, averages, teachers. Looks follow the number of steps, and come
+also where somebody has written to such a model since its last call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpcheck.evidence import WIDTH, Layout, ModelUsed
+from ddpcheck.evidence.moments import SIZE
+from ddpcheck.probes.ddp.parameter_names import number_of
+from ddpcheck.probes.digests import fast_digests, readable_memory, sketches
+from ddpcheck.probes.layouts import declared, models
+from ddpcheck.probes.layouts.own_names import own_name
+from ddpcheck.probes.moments import unsharded
+from ddpcheck.probes.moments.sketch_rows import SketchRows
+from ddpcheck.probes.optimizers.steps import are_stepped, steps_so_far
+from ddpcheck.probes.processes import later_records
+from ddpcheck.probes.recording import recorder, user_lines
+from ddpcheck.probes.recording.pace import is_due
+from ddpcheck.probes.recording.unwatchable_moments import asleep, is_out_of_memory, is_tracing, overlooked
+
+MOST = 4096
+"""Tensors of a model that is looked at."""
+MOST_MODELS = 8
+"""Trained models that are looked at beside it."""
+
+
+class _Known:
+    """A model that no optimizer steps."""
+
+    def __init__(self) -> None:
+        self.steps = -1
+        """Those that had been made at its last call."""
+        self.uses = 0
+        """Calls that came after another step than the one before."""
+        self.written = self.changes = 0
+        """A number that is another one when its tensors were written to; and how often that was so."""
+
+
+class _Named(NamedTuple):
+    name: str
+    tensor: torch.Tensor
+    shape: tuple[int, ...]
+    offset: tuple[int, ...] | None
+    layout: Layout | None
+    is_buffer: bool
+
+
+class _Look(NamedTuple):
+    """The call that is under way."""
+
+    model: int
+    owners: list[int]
+    """By tensor, the id of the module that has it."""
+    records: list[tuple[partial[ModelUsed], dict[str, Any]]]
+
+
+CALLED: set[int] | None = None
+"""The ids of modules that are called within a call that is looked at; None where none is."""
+_look: _Look | None = None
+_known: WeakKeyDictionary[torch.nn.Module, _Known] = WeakKeyDictionary()
+_written: WeakKeyDictionary[recorder.Recorder, dict[int, tuple[str, ...]]] = WeakKeyDictionary()
+"""By file and model: the names that stand in its last record."""
+_looks = 0
+
+
+def begins(writer: recorder.Recorder, module: torch.nn.Module) -> None:
+    """An outermost call of a module begins."""
+    global _look, CALLED
+    if is_tracing() or asleep():
+        return
+    steps = steps_so_far()
+    module = module.module if isinstance(module, DistributedDataParallel) else module
+    known = _known.get(module)
+    if known is None:
+        known = _known[module] = _Known()
+    if known.steps == steps:
+        return
+    known.steps, known.uses = steps, known.uses + 1
+    if not _is_due(known, module):
+        return
+    parameters = list(module.parameters())
+    if not parameters or are_stepped(parameters):
+        return
+    with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+        _look = _begun(writer, module, steps, known.uses)
+    CALLED = {id(module)} if _look is not None else None
+
+
+def ends(writer: recorder.Recorder) -> None:
+    """It has ended, or failed: write down what was looked at when it began."""
+    global _look, CALLED
+    look, called, _look, CALLED = _look, CALLED, None, None
+    if look is None or called is None:
+        return
+    used = bytes(owner in called for owner in look.owners)
+    for record, later in look.records:
+        its = used if record.keywords["model"] == look.model else b""
+        later_records.write(writer, partial(record, used=its), **later)
+
+
+def _is_due(known: _Known, module: torch.nn.Module) -> bool:
+    """Whether this use is looked at: always two in a row, since what happened between them says how it follows."""
+    with torch._C.DisableTorchFunctionSubclass():
+        written = sum(map(_times_written, module.parameters()))
+    is_written, known.written = written != known.written, written
+    known.changes += is_written
+    numbers = (known.uses, known.changes) if is_written else (known.uses,)
+    return any(is_due(number) or is_due(number - 1) for number in numbers)
+
+
+def _times_written(parameter: torch.Tensor) -> int:
+    """A number that is another one when it has been written to, or given another memory."""
+    try:
+        return parameter._version + parameter.data_ptr()
+    except RuntimeError:  # made in inference mode, or without memory
+        return 0
+
+
+def _begun(writer: recorder.Recorder, module: torch.nn.Module, steps: int, uses: int) -> _Look | None:
+    global _looks
+    trained = [(n, one) for n, one in models.alive() if one is not module and are_stepped(_parameters(one))]
+    own = _named(writer, module)
+    theirs = {id(t) for _, one in trained for t in (*_parameters(one), *one.buffers())}
+    if len(own) > MOST or any(id(one.tensor) in theirs for one in own):
+        return None  # a part of a model that is trained
+    number, site = number_of(module), user_lines.here()
+    _looks += 1
+    records = []
+    try:
+        for model, one in [(number, module), *trained[:MOST_MODELS]]:
+            named = own if one is module else _named(writer, one)
+            if len(named) * (SIZE + WIDTH + 1) > writer.room(ModelUsed) / 4 or len(named) > MOST:
+                return None
+            about: dict[str, Any] = {"look": _looks, "model": model, "kind": type(one).__name__, "steps": steps}
+            about |= {**writer.next(), "uses": uses, "site": site, "trained": one is not module}
+            about |= _names(writer, model, named)
+            records.append((partial(ModelUsed, **about), _looked(named)))
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        overlooked("memory")
+        return None
+    return _Look(number, list(_owners(module, own)), records)
+
+
+def _parameters(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    return map(unsharded.sharded, module.parameters())
+
+
+def _named(writer: recorder.Recorder, module: torch.nn.Module) -> list[_Named]:
+    found = []
+    parameters = dict(module.named_parameters())
+    for name, one in (*parameters.items(), *module.named_buffers()):
+        tensor = unsharded.sharded(one)
+        if not tensor.is_floating_point() or readable_memory.strided(tensor) is None:
+            continue
+        layout = declared.layout_of(writer, tensor, whole=True)
+        plain = tuple(tensor.shape)
+        shape, offset = (layout.shape, layout.offset) if layout is not None else (plain, (0,) * len(plain))
+        found.append(_Named(own_name(name), tensor, shape, offset, layout, name not in parameters))
+    return found
+
+
+def _names(writer: recorder.Recorder, model: int, named: Sequence[_Named]) -> dict[str, Any]:
+    """The names, where they are new, with what else stays as it is."""
+    layouts = {place: one.layout for place, one in enumerate(named) if one.layout is not None}
+    known, names = _written.setdefault(writer, {}), tuple(one.name for one in named)
+    if known.get(model) == names:
+        return {"layouts": layouts}
+    known[model] = names
+    dtypes = [str(one.tensor.dtype).removeprefix("torch.") for one in named]
+    buffers = sum(one.is_buffer for one in named)
+    shapes = [one.shape for one in named]
+    return {"names": list(names), "buffers": buffers, "dtypes": dtypes, "shapes": shapes, "layouts": layouts}
+
+
+def _looked(named: Sequence[_Named]) -> dict[str, Any]:
+    rows = [_sketch(one) for one in named]
+    return {"digests": fast_digests.queued([one.tensor for one in named]), "sketches": SketchRows(rows).packed()}
+
+
+def _sketch(one: _Named) -> torch.Tensor | None:
+    plain = readable_memory.strided(one.tensor)
+    if plain is None or one.offset is None or plain.device.type not in readable_memory.LOOKED_AT:
+        return None
+    return sketches.of_box(plain, one.shape, one.offset)
+
+
+def _owners(module: torch.nn.Module, named: Sequence[_Named]) -> Iterator[int]:
+    """By tensor, the id of the module that has it: what calls it is not known otherwise."""
+    owner = {
+        id(unsharded.sharded(tensor)): id(part)
+        for part in module.modules()
+        for tensor in (*part._parameters.values(), *part._buffers.values())
+        if tensor is not None
+    }
+    return (owner.get(id(one.tensor), 0) for one in named)

@@ -1,0 +1,175 @@
+"""R6 for a second model: under every name it takes over the same share of the model that it follows, at every use."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
+
+from ddpcheck.facts.followers import Follower, Share, Source, Use
+
+Pattern = Literal["left out", "other time", "other name", "other model", "other start", "some ranks"]
+"""Tensors take over nothing where others do; what the model was at another use; a tensor of another name, or of another
+model. The whole began as a copy of another model; takes over nothing on some ranks."""
+TWICE = 2
+"""What happens at fewer uses, or to fewer tensors, may be meant."""
+
+
+class Deviation(NamedTuple):
+    """Tensors of a follower that do not take over what its others do."""
+
+    pattern: Pattern
+    follower: Follower
+    names: list[str]
+    of: Source | None
+    """What the first of them takes over instead."""
+    share: float
+    """Of the trained model, in the others."""
+    first: Use
+    uses: int
+    """Those in which others have taken over something, and the first of these not the same."""
+    ranks: tuple[int, ...]
+
+
+class Followed(NamedTuple):
+    """What was found of one follower."""
+
+    follower: Follower
+    uses: Mapping[int, Share]
+    """By steps: those in which all tensors that show it took over the same, or some other ones did not."""
+    deviations: list[Deviation]
+
+
+class _Apart(NamedTuple):
+    use: Use
+    share: float
+    pattern: Pattern
+    of: Source | None
+
+
+def following(followers: Iterable[Follower]) -> list[Followed]:
+    """Compare what each tensor takes over with what others do: of each follower, of the model that it follows most."""
+    best: dict[tuple[tuple[int, ...], int], tuple[int, Followed]] = {}
+    for one in followers:
+        taken, found = _following(one)
+        if taken > best.get((one.ranks, one.model), (0, found))[0]:
+            best[one.ranks, one.model] = taken, found
+    each = [found for _, found in best.values()]
+    for found in each:
+        found.deviations.extend(_on_ranks(found, followers))
+    return each
+
+
+def _following(follower: Follower) -> tuple[int, Followed]:
+    taken: Counter[str] = Counter()
+    missed: dict[str, list[_Apart]] = defaultdict(list)
+    uses: dict[int, Share] = {}
+    for use in follower.uses:
+        common = _common(follower, use)
+        if common is None:
+            taken.update(_drifting(follower, use, missed))
+            continue
+        is_earlier, share = common
+        is_whole = True
+        for name, other in follower.names.items():
+            source = Source(follower.trained, other, is_earlier)
+            own = use.share(name, source)
+            if own is not None and own.is_alike(share):
+                taken[name] += 1
+            elif name in use.used and (one := _instead(follower, name, use, own, is_earlier, share)) is not None:
+                missed[name].append(one)
+            elif name in use.used and use.shows(name, source):
+                is_whole = False
+        if is_whole:
+            uses[use.steps] = share
+    if sum(times >= TWICE for times in taken.values()) < TWICE:
+        return 0, Followed(follower, {}, [])
+    patterns: dict[tuple[Pattern, int], list[str]] = defaultdict(list)
+    for name, each in missed.items():
+        kinds = {(one.pattern, one.of.model if one.of is not None else -1) for one in each}
+        if len(each) >= TWICE and len(kinds) == 1 and not taken[name]:
+            patterns[kinds.pop()].append(name)
+    apart = {name: missed[name] for names in patterns.values() for name in names}
+    for one in (one for its in apart.values() for one in its):
+        uses.setdefault(one.use.steps, Share(one.share, 0.0))
+    deviations = [_deviation(follower, pattern, names, apart[names[0]]) for (pattern, _), names in patterns.items()]
+    if len(follower.begun_as) == 1 and follower.trained not in follower.begun_as and len(uses) >= TWICE:
+        first = next(use for use in follower.uses if use.steps in uses)
+        whole = _Apart(first, uses[first.steps].share, "other start", Source(min(follower.begun_as), ""))
+        deviations.append(_deviation(follower, "other start", list(follower.names), [whole] * len(uses)))
+    return len(taken), Followed(follower, uses, deviations)
+
+
+def _common(follower: Follower, use: Use) -> tuple[bool, Share] | None:
+    """The share that tensors have taken over, and of which moment of the model; None where none do, or just one."""
+    best: tuple[int, bool, Share] | None = None
+    for is_earlier in (False, True):
+        each = [
+            share
+            for name, other in follower.names.items()
+            if (share := use.share(name, Source(follower.trained, other, is_earlier))) is not None
+        ]
+        for one in each:
+            alike = 0 if one.is_none else sum(one.is_alike(other) for other in each)
+            if alike >= TWICE and (best is None or alike > best[0]):
+                best = alike, is_earlier, one
+    return best[1:] if best is not None else None
+
+
+def _drifting(follower: Follower, use: Use, missed: dict[str, list[_Apart]]) -> list[str]:
+    """Tensors that have come nearer to the trained ones, by how much is not known; and those that were left out."""
+    written = {name: other for name, other in follower.names.items() if name in use.written}
+    share = use.drift(written, follower.trained) if len(written) >= TWICE else None
+    if share is None or share.share <= share.error:
+        return []
+    for name, other in follower.names.items():
+        own = use.share(name, Source(follower.trained, other))
+        if name in use.used and own is not None and own.is_none and name not in written:
+            missed[name].append(_Apart(use, share.share, "left out", None))
+    return list(written)
+
+
+def _instead(
+    follower: Follower, name: str, use: Use, own: Share | None, is_earlier: bool, share: Share
+) -> _Apart | None:
+    """What a tensor has taken over instead; None where that does not show."""
+    if own is not None and own.is_none:
+        return _Apart(use, share.share, "left out", None) if abs(share.share) > own.error + share.error else None
+    for source in use.sources(name, follower.trained):
+        its = use.share(name, source)
+        if its is None or its.is_none or not its.is_alike(share):
+            continue
+        if source.model != follower.trained:
+            return _Apart(use, share.share, "other model", source)
+        if source.name != follower.names[name]:
+            return _Apart(use, share.share, "other name", source)
+        if source.is_earlier is not is_earlier:
+            return _Apart(use, share.share, "other time", source)
+    return None
+
+
+def _deviation(follower: Follower, pattern: Pattern, names: list[str], each: list[_Apart]) -> Deviation:
+    first = each[0]
+    return Deviation(pattern, follower, names, first.of, first.share, first.use, len(each), follower.ranks)
+
+
+def _on_ranks(found: Followed, followers: Iterable[Follower]) -> list[Deviation]:
+    """Ranks on which a model takes over nothing when it does on others."""
+    one = found.follower
+    missing: list[tuple[Follower, list[Use]]] = []
+    for other in followers:
+        if (other.model, other.trained, other.kind) == (one.model, one.trained, one.kind) and other.ranks != one.ranks:
+            its = [use for use in other.uses if use.steps in found.uses and _takes_nothing(other, use)]
+            if len(its) >= TWICE and not any(use.written for use in other.uses):
+                missing.append((other, its))
+    if not missing:
+        return []
+    first, uses = missing[0]
+    ranks = tuple(sorted({rank for other, _ in missing for rank in other.ranks}))
+    share = found.uses[uses[0].steps].share
+    return [Deviation("some ranks", first, list(first.names), None, share, uses[0], len(uses), ranks)]
+
+
+def _takes_nothing(follower: Follower, use: Use) -> bool:
+    shares = [use.share(name, Source(follower.trained, other)) for name, other in follower.names.items()]
+    return any(shares) and all(share is None or share.is_none for share in shares)
