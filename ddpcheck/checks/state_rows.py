@@ -38,8 +38,8 @@ def read_states(transfers: Iterable[Transfer], rows: Sequence[StateRow]) -> tupl
     findings = []
     for row in rows:
         mine = (d for d in each if d.answer == row.answer and d.transfer.how in row.transfers)
-        for its in by_key(((str(d.transfer.taken.where), d.matters), d) for d in mine).values():
-            findings.append(_finding(row, its))
+        groups = by_key(((str(d.transfer.taken.where), d.matters), d) for d in mine)
+        findings += [_finding(row, its) for its in groups.values()]
     return names, findings
 
 

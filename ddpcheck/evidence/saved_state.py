@@ -11,8 +11,8 @@ from ddpcheck.evidence.record import Record
 from ddpcheck.evidence.sketches import NUMBERS
 
 SUMS = NUMBERS + 2
-"""Doubles of each entry, which add up over the parts of a tensor: its sketch, the sum of all elements, and that of their
-squares. Where the last two are equal and the first is not, the same elements lie in another order."""
+"""Doubles of each entry, which add up over the parts of a tensor: its sketch, the sum of all elements, and that of
+their squares. Where the last two are equal and the first is not, the same elements lie in another order."""
 
 Role = Literal["parameter", "buffer", "moment", "random", ""]
 """What it is of the training: of a model, of an optimizer's state for a parameter, a stream; nothing that is known."""
@@ -65,6 +65,8 @@ class StateSaved(Record, frozen=True, kw_only=True):
     thread: str = ""
     mistaken: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """The place of an entry, and of another whose tensor in the model it holds: its own is another one."""
+    outdated: list[int] = msgspec.field(default_factory=list)
+    """Of what a thread saves: entries in the memory of what is trained that were written to since they were taken."""
     ranks: tuple[int, ...] = ()
     """Those that save together; empty for a file of this rank's."""
 

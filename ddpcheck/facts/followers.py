@@ -1,7 +1,7 @@
-"""Ledger 6: models that no optimizer steps and that are written to from trained ones, as they are whenever they are used.
+"""Ledger 6: models that no optimizer steps and that are written to from trained ones, as they are at each use.
 
-At each use a tensor of such a model is ``before + share * (trained - before)``: nothing of the trained model where it was
-left as it was, all of it in a copy, a part in an average. The share is worked out from sketches.
+Then a tensor of such a model is ``before + share * (trained - before)``: nothing of the trained model where it was left
+as it was, all of it in a copy, a part in an average. The share is worked out from sketches.
 """
 
 from __future__ import annotations

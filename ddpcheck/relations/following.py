@@ -49,10 +49,10 @@ class _Apart(NamedTuple):
 
 def following(followers: Iterable[Follower]) -> list[Followed]:
     """Compare what each tensor takes over with what others do: of each follower, of the model that it follows most."""
-    best: dict[tuple[tuple[int, ...], int], tuple[int, Followed]] = {}
+    best: dict[tuple[tuple[int, ...], int], tuple[tuple[int, int], Followed]] = {}
     for one in followers:
         taken, found = _following(one)
-        if taken > best.get((one.ranks, one.model), (0, found))[0]:
+        if taken > best.get((one.ranks, one.model), ((0, 0), found))[0]:
             best[one.ranks, one.model] = taken, found
     each = [found for _, found in best.values()]
     for found in each:
@@ -60,7 +60,8 @@ def following(followers: Iterable[Follower]) -> list[Followed]:
     return each
 
 
-def _following(follower: Follower) -> tuple[int, Followed]:
+def _following(follower: Follower) -> tuple[tuple[int, int], Followed]:
+    """How much it follows this model, in uses and tensors, and what was found."""
     taken: Counter[str] = Counter()
     missed: dict[str, list[_Apart]] = defaultdict(list)
     uses: dict[int, Share] = {}
@@ -83,7 +84,8 @@ def _following(follower: Follower) -> tuple[int, Followed]:
         if is_whole:
             uses[use.steps] = share
     if sum(times >= TWICE for times in taken.values()) < TWICE:
-        return 0, Followed(follower, {}, [])
+        return (0, 0), Followed(follower, {}, [])
+    exact = len(uses)
     patterns: dict[tuple[Pattern, int], list[str]] = defaultdict(list)
     for name, each in missed.items():
         kinds = {(one.pattern, one.of.model if one.of is not None else -1) for one in each}
@@ -97,7 +99,7 @@ def _following(follower: Follower) -> tuple[int, Followed]:
         first = next(use for use in follower.uses if use.steps in uses)
         whole = _Apart(first, uses[first.steps].share, "other start", Source(min(follower.begun_as), ""))
         deviations.append(_deviation(follower, "other start", list(follower.names), [whole] * len(uses)))
-    return len(taken), Followed(follower, uses, deviations)
+    return (exact, len(taken)), Followed(follower, uses, deviations)
 
 
 def _common(follower: Follower, use: Use) -> tuple[bool, Share] | None:

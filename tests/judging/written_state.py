@@ -52,7 +52,7 @@ def part(name: str, offset: int | None, whole: int, *elements: int, **more: Any)
 
 def moment(of: str, *elements: int, key: str = "exp_avg") -> Value:
     """What an optimizer keeps for a parameter."""
-    return plain(f"optimizer.{of}.{key}", *elements, role="moment", of=of, key=key, live=True)
+    return plain(f"{of} {key}", *elements, role="moment", of=of, key=key, live=True)
 
 
 def weight(name: str, *elements: int, of: str = "") -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from pathlib import Path
 
@@ -30,6 +31,7 @@ def main() -> None:
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     group = dist.new_group([0, 1])
+    average = copy.deepcopy(net).requires_grad_(False)
     path = Path(os.environ["SCRATCH"]) / "last.pt"
     for epoch in range(2):
         sampler.set_epoch(epoch)
@@ -41,6 +43,9 @@ def main() -> None:
                 scaler.step(optimizer)
                 scaler.update()
                 optimizer.zero_grad()
+                with torch.no_grad():
+                    average(batch)
+                    average.load_state_dict(net.state_dict())
             else:
                 with model.no_sync():
                     scaler.scale(nn.functional.mse_loss(model(batch), target)).backward()

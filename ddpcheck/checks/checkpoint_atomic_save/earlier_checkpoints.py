@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Collection
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.file_history import LOADS, files_of
 from ddpcheck.facts.states import every_save
+from ddpcheck.judging.file_history import LOADS, files_of
 from ddpcheck.judging.several_writers import shared_paths
 from ddpcheck.judging.world import World
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.file_history import Files, Touch, is_state, shown
 from ddpcheck.facts.states import State, together
+from ddpcheck.judging.file_history import Files, Touch, is_state, shown
 from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding

@@ -20,7 +20,6 @@ from ddpcheck.relations.identity import parted
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
-
 _PARTED = PartedRow(
     rule="moments-of-other-weights",
     expected="parameters whose moments were loaded to be what was loaded with these",

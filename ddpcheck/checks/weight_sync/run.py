@@ -13,7 +13,6 @@ from ddpcheck.relations.following import Deviation, Pattern, following
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
 
-
 COPIED = 0.01
 """How near to 1 a share is that is called a copy."""
 

@@ -18,6 +18,7 @@ from ddpcheck.probes.collectives.process_groups import ranks_of
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.files import paths, torch_save_and_load, writer_threads
+from ddpcheck.probes.files.state_dict_loads import is_written_since
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, signal_exceptions
 from ddpcheck.probes.recording.arguments import Arguments, places
@@ -179,11 +180,17 @@ def _give(how: How, state: Any, path: str, site: int, ranks: tuple[int, ...]) ->
         form=found.form,
         thread=writer_threads.name(),
         mistaken=found.mistaken,
+        outdated=_outdated(found) if writer_threads.name() else [],
         ranks=ranks,
     )
     later_records.write(writer, record, digests=found.digests, sums=found.sums)
     refs = [reference(one) if one is not None else None for one in found.tensors]
     return Given(save, found._replace(tensors=[]), refs)
+
+
+def _outdated(looked: entries.Looked) -> list[int]:
+    each = enumerate(zip(looked.entries, looked.tensors, strict=True))
+    return [n for n, (entry, one) in each if entry.live and one is not None and is_written_since(one)]
 
 
 def looked(writer: recorder.Recorder, state: Any, sums: bool = True) -> entries.Looked | None:

@@ -31,6 +31,10 @@ __tracebackhide__ = True
 _own = threading.local()
 _taken: dict[int, tuple[weakref.ref[Any], int]] = {}
 """By the id of a state dict that a module has given: how often its tensors had been written to by then."""
+_times: dict[int, int] = {}
+"""By the address of a tensor that lay in such a state dict, how often it had been written to by then."""
+_MOST = 1 << 16
+"""Of these."""
 _NAMES = 2_000
 """The most names of missing keys that are told."""
 
@@ -56,23 +60,32 @@ def _around_taking(original: Any) -> Any:
     def state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
         if not args and "destination" not in kwargs and type(result) is OrderedDict and recorder.current() is not None:
-            key = id(result)
-            _taken[key] = weakref.ref(result, lambda _: _taken.pop(key, None)), _times_written(result)
+            key, written = id(result), _times_written(result)
+            _taken[key] = weakref.ref(result, lambda _: _taken.pop(key, None)), sum(written.values())
+            if len(_times) > _MOST:
+                _times.clear()
+            _times.update(written)
         return result
 
     return state_dict
 
 
-def _times_written(state: Any) -> int:
-    """A number that is another one when any tensor of a state dict has been written to."""
+def _times_written(state: Any) -> dict[int, int]:
+    """By the address of each tensor of a state dict, how often it has been written to."""
     tensors = [one for one in dict.values(state) if type(one) in (torch.Tensor, torch.nn.Parameter)]
-    return sum(one._version for one in tensors if not one.is_inference())
+    return {one.data_ptr(): one._version for one in tensors if not one.is_inference() and readable_memory.memory(one)}
 
 
 def _is_outdated(state: Any) -> bool:
     """Whether a state dict was taken from a module, and what lies in it was written to since."""
     ref, written = _taken.get(id(state), (None, 0))
-    return ref is not None and ref() is state and _times_written(state) != written
+    return ref is not None and ref() is state and sum(_times_written(state).values()) != written
+
+
+def is_written_since(tensor: torch.Tensor) -> bool:
+    """Whether a tensor was written to after a module had last given it in a state dict."""
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor.is_inference()
+    return plain and tensor._version > _times.get(tensor.data_ptr(), tensor._version)
 
 
 def _around(

@@ -43,7 +43,7 @@ def of_torch(made, *after, role="moment"):
     """A state dict that torch.distributed.checkpoint has filled."""
     form = (ev.StateForm, {"form": 0, "entries": [ev.Entry(name="m", kind="float32[4]", role=role)]})
     read = (ev.StateRead, {"how": "dcp.load", "kind": "", "path": "c", "site": 20, "number": 0, "form": 0,
-                           "digests": b"", "prints": b"", "made": made})  # fmt: skip
+                           "digests": b"", "sums": b"", "made": made})  # fmt: skip
     return judge(world(*[[form, read, *after]] * 2)).findings
 
 

@@ -74,16 +74,35 @@ def test_loads_of_no_module():
 ])  # fmt: skip
 def test_parts_that_are_left_out_on_purpose(missing, unexpected):
     """A new head, adapters, and a part of a larger model."""
-    loads = [loaded("module", 6, strict=False, missing=missing, unexpected=unexpected, thrown_away=True)]
+    names = {"missing": missing, "unexpected": unexpected, "fitting": 1, "thrown_away": True}
+    loads = [loaded("module", 6, strict=False, **names)]
     assert ask(COMPLETE, loads, loads).findings == ()
 
 
-@pytest.mark.parametrize(("thrown_away", "expected"), [(True, ["warning"]), (False, [])])
-def test_one_layer_of_another_model(thrown_away, expected):
-    """Some of it fits: it may be all that was wanted."""
-    names = {"missing": ["a", "b", "c", "d"], "unexpected": ["x", "y"], "fitting": 1, "thrown_away": thrown_away}
-    loads = [loaded("module", 6, strict=False, **names)]
+@pytest.mark.parametrize(
+    ("thrown_away", "spare", "expected"),
+    [
+        (True, ["float32[2]", "float32[3]"], ["warning"]),
+        (True, ["float32[3]"], ["warning"]),
+        (True, ["float32[3]", "float32[3]"], []),
+        (True, ["float16[2]"], []),
+        (False, ["float32[2]", "float32[3]"], []),
+    ],
+)
+def test_spare_tensors_of_the_shapes_that_are_missing(thrown_away, spare, expected):
+    """They may be the same under other names; where shapes differ, some of it may be all that was wanted."""
+    kinds = {"missing_kinds": ["float32[3]", "float32[2]", "int64[]"], "unexpected_kinds": spare}
+    names = {"missing": ["a", "b", "c"], "unexpected": ["x", "y"][: len(spare)], "fitting": 1, **kinds}
+    loads = [loaded("module", 6, strict=False, thrown_away=thrown_away, **names)]
     assert [f.severity for f in ask(COMPLETE, loads, loads).findings] == expected
+
+
+@pytest.mark.parametrize(("outdated", "expected"), [(True, ["state-kept-without-copy"]), (False, [])])
+def test_own_memory_that_was_written_to(outdated, expected):
+    loads = [loaded("module", 6, itself=["a", "b"], outdated=outdated)]
+    assert [f.rule.partition("/")[2] for f in ask(COMPLETE, loads, loads).findings] == expected
+    began = ev.LoadBegan, {"path": "/job/step-1", "site": 5}
+    assert ask(COMPLETE, [began, *loads]).findings == ()  # it was filled before
 
 
 def test_a_load_that_is_refused():

@@ -290,28 +290,28 @@ def test_moments_that_the_program_has_made():
     assert moments([(1, 2), (0, 0)], [(0, 0), (0, 0)]).findings == ()  # begun anew, as another's were never begun
 
 
-def of_another_rank(own_weights):
-    """Rank 1 loads both ranks' files, and takes the moments of rank 0."""
-    theirs = Forms().saved(10, "/job/0.pt", weight("a", 1, 2), moment("a", 5, 6))
-    forms = Forms()
-    mine = [
-        *forms.saved(10, "/job/1.pt", weight("a", 3, 4), moment("a", 7, 8)),
-        load("/job/0.pt", 20),
-        load("/job/1.pt", 20),
-        *forms.read(21, "module", weight("a", *((3, 4) if own_weights else (1, 2)))),
-        *forms.read(22, "optimizer", moment("a", 5, 6)),
-    ]
-    return of(theirs, mine).findings
+def after_a_load(*ranks):
+    """What the optimizers of ranks hold: the elements of a parameter, and of its moment."""
+    return of(*(Forms().read(22, "optimizer", weight("a", *own), moment("a", *its)) for own, its in ranks))
 
 
 def test_moments_of_another_rank():
-    (found,) = of_another_rank(own_weights=True)
-    assert (found.severity, found.ranks) == ("error", (1,))
+    """Each has a parameter of its own, and all have the moments of one of these."""
+    (found,) = after_a_load(((1, 2), (5, 6)), ((3, 4), (5, 6)), ((7, 8), (1, 9))).findings
+    assert (found.rule, found.severity, found.ranks) == ("moments-of-another-rank", "error", (0, 1))
 
 
-def test_a_member_that_takes_over_another_one():
-    """Weights and moments: as in a population."""
-    assert of_another_rank(own_weights=False) == ()
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        [((1, 2), (5, 6)), ((3, 4), (7, 8))],
+        [((1, 2), (5, 6)), ((1, 2), (5, 6))],
+        [((1, 2), (0, 0)), ((3, 4), (0, 0))],
+    ],
+    ids=["its own", "copies", "begun anew"],
+)
+def test_moments_of_its_own(ranks):
+    assert after_a_load(*ranks).findings == ()
 
 
 # --- files made of files

@@ -189,9 +189,13 @@ def test_what_came_back(sharded):
     wanted = whole([one["model.0.weight"] for one in before])
     assert wanted is not None
     for how, name in names.items():
-        assert whole([entries(one)[name] for one in reads(sharded) if one.record.how == how]) == wanted
+        found = whole([entries(one)[name] for one in reads(sharded) if one.record.how == how])
+        assert found is not None
+        assert found.is_same(wanted)
     moments = [entries(one)["0.weight exp_avg"] for one in reads(sharded) if one.record.how == "optimizer"]
-    assert whole(moments) == whole([one["adam.state.0.weight.exp_avg"] for one in before])
+    found, wanted = whole(moments), whole([one["adam.state.0.weight.exp_avg"] for one in before])
+    assert found is not None
+    assert found.is_same(wanted)
 
 
 def test_a_step_for_the_sake_of_a_state(sharded):
