@@ -22,7 +22,7 @@ from ddpcheck.probes.layouts import declared, models
 from ddpcheck.probes.layouts.own_names import own_name
 from ddpcheck.probes.moments import unsharded
 from ddpcheck.probes.moments.sketch_rows import SketchRows
-from ddpcheck.probes.optimizers.steps import are_stepped, steps_so_far
+from ddpcheck.probes.optimizers.steps import optimizers, steps_so_far
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.pace import is_due
@@ -88,11 +88,11 @@ def begins(writer: recorder.Recorder, module: torch.nn.Module) -> None:
     known.steps, known.uses = steps, known.uses + 1
     if not _is_due(known, module):
         return
-    parameters = list(module.parameters())
-    if not parameters or are_stepped(parameters):
+    stepped = _stepped()
+    if not any(True for _ in module.parameters()) or _is_stepped(module, stepped):
         return
     with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-        _look = _begun(writer, module, steps, known.uses)
+        _look = _begun(writer, module, stepped, steps, known.uses)
     CALLED = {id(module)} if _look is not None else None
 
 
@@ -126,9 +126,20 @@ def _times_written(parameter: torch.Tensor) -> int:
         return 0
 
 
-def _begun(writer: recorder.Recorder, module: torch.nn.Module, steps: int, uses: int) -> _Look | None:
+def _stepped() -> set[int]:
+    """The ids of all parameters that optimizers have, also before their first step."""
+    return {id(one) for optimizer in optimizers() for group in optimizer.param_groups for one in group["params"]}
+
+
+def _is_stepped(module: torch.nn.Module, stepped: set[int]) -> bool:
+    return any(id(one) in stepped for one in _parameters(module))
+
+
+def _begun(
+    writer: recorder.Recorder, module: torch.nn.Module, stepped: set[int], steps: int, uses: int
+) -> _Look | None:
     global _looks
-    trained = [(n, one) for n, one in models.alive() if one is not module and are_stepped(_parameters(one))]
+    trained = [(n, one) for n, one in models.alive() if one is not module and _is_stepped(one, stepped)]
     own = _named(writer, module)
     theirs = {id(t) for _, one in trained for t in (*_parameters(one), *one.buffers())}
     if len(own) > MOST or any(id(one.tensor) in theirs for one in own):
