@@ -71,7 +71,7 @@ def identity(transfer: Transfer) -> Compared:
 
 
 def _compared(transfer: Transfer, name: str, before: Sequence[Piece], held: Sequence[Piece]) -> Iterator[_Found]:
-    if is_cut(before) or is_cut(held):
+    if transfer.how != "optimizer" and (is_cut(before) or is_cut(held)):
         yield _Found(name, _of_parts(before, held), "", before, held)
         return
     for piece in held:

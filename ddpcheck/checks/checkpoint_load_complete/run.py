@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.checkpoint_load_complete import made_anew
@@ -47,7 +47,7 @@ def judge(world: World) -> Judged:
         *(() if _loads_may_race(world) else _on_some_ranks(world)),
         *_left_in_the_file(files_of(world)),
         *made_anew.judge(world),
-        *_lost(world),
+        *_lost(world, {one.where for one in loads if one.fit}),
         *_outdated(loads),
         *read_parted([parted(one) for group in optimizer_loads.of(world) for one in group], _PARTED),
     ]
@@ -141,9 +141,10 @@ def _untouched(loads: Iterable[ModuleLoad]) -> Iterator[Finding]:
         )
 
 
-def _lost(world: World) -> Iterator[Finding]:
+def _lost(world: World, unmatched: Collection[CallSite | None]) -> Iterator[Finding]:
     """What was read for a model that has nothing of it when it is called: a training from scratch may be meant."""
-    for its in by_key((str(one.read.where), one) for one in lost_reads.of(world)).values():
+    lost = [one for one in lost_reads.of(world) if one.read.where not in unmatched]
+    for its in by_key((str(one.read.where), one) for one in lost).values():
         one = its[0]
         called = one.rank.where(one.model.site)
         yield Finding(
