@@ -47,9 +47,11 @@ def _since_taken(state: State, end: int) -> tuple[ev.Step | None, list[str]]:
     if not record.thread or not live:
         return None, []
     steps = [one for one in state.rank.of(ev.Step) if one.n < end]
-    if record.outdated:
-        return (steps[-1] if steps else None), [state.form.entries[place].name for place in record.outdated]
     began = [one.n for one in state.rank.of(ev.Started) if one.name == record.thread and one.n < record.n]
+    if record.outdated:
+        since = [one for one in steps if not record.thread.startswith(_POOLS) and began and began[-1] < one.n]
+        step = since[0] if since else steps[-1] if steps else None
+        return step, [state.form.entries[place].name for place in record.outdated]
     others = [one for one in state.rank.of(ev.StateSaved) if one.thread == record.thread and one.n != record.n]
     if record.thread.startswith(_POOLS) or not began or any(began[-1] < one.n for one in others):
         return None, []
