@@ -63,12 +63,13 @@ def following(followers: Iterable[Follower]) -> list[Followed]:
 def _following(follower: Follower) -> tuple[tuple[int, int], Followed]:
     """How much it follows this model, in uses and tensors, and what was found."""
     taken: Counter[str] = Counter()
+    nearer: Counter[str] = Counter()
     missed: dict[str, list[_Apart]] = defaultdict(list)
     uses: dict[int, Share] = {}
     for use in follower.uses:
         common = _common(follower, use)
         if common is None:
-            taken.update(_drifting(follower, use, missed))
+            nearer.update(_drifting(follower, use, missed))
             continue
         is_earlier, share = common
         is_whole = True
@@ -83,13 +84,16 @@ def _following(follower: Follower) -> tuple[tuple[int, int], Followed]:
                 is_whole = False
         if is_whole:
             uses[use.steps] = share
-    if sum(times >= TWICE for times in taken.values()) < TWICE:
+    followed = taken + nearer
+    if sum(times >= TWICE for times in followed.values()) < TWICE:
         return (0, 0), Followed(follower, {}, [])
     exact = len(uses)
     patterns: dict[tuple[Pattern, int], list[str]] = defaultdict(list)
     for name, each in missed.items():
         kinds = {(one.pattern, one.of.model if one.of is not None else -1) for one in each}
-        if len(each) >= TWICE and len(kinds) == 1 and not taken[name]:
+        # Which moment most are of is another one where it is not known what the model was at the use before.
+        most = len(each) if kinds == {("other time", follower.trained)} else TWICE
+        if len(each) >= TWICE and taken[name] < most and len(kinds) == 1:
             patterns[kinds.pop()].append(name)
     apart = {name: missed[name] for names in patterns.values() for name in names}
     for one in (one for its in apart.values() for one in its):
@@ -99,7 +103,7 @@ def _following(follower: Follower) -> tuple[tuple[int, int], Followed]:
         first = next(use for use in follower.uses if use.steps in uses)
         whole = _Apart(first, uses[first.steps].share, "other start", Source(min(follower.begun_as), ""))
         deviations.append(_deviation(follower, "other start", list(follower.names), [whole] * len(uses)))
-    return (exact, len(taken)), Followed(follower, uses, deviations)
+    return (exact, len(followed)), Followed(follower, uses, deviations)
 
 
 def _common(follower: Follower, use: Use) -> tuple[bool, Share] | None:

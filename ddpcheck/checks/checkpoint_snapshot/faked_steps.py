@@ -23,7 +23,9 @@ def judge(world: World) -> list[Finding]:
             one.owner == "optimizer" and asked.n < one.n < later[0].n and one.kind == asked.kind
             for one in rank.of(ev.StateLoaded)
         )
-        if not loaded and _COUNT in asked.changed:
+        described = [one for one in rank.of(ev.Optimizer) if one.optimizer == asked.optimizer]
+        is_cleared = bool(described) and not described[0].begun
+        if not loaded and not is_cleared and _COUNT in asked.changed:
             groups[str(rank.where(asked.site))].append((rank, asked, later[0]))
     return [_finding(each) for each in groups.values()]
 
@@ -32,7 +34,7 @@ def _finding(each: list[tuple[Rank, ev.StateAsked, ev.Step]]) -> Finding:
     rank, asked, step = each[0]
     return Finding(
         rule="step-for-state-dict",
-        severity="warning",  # the program may have undone it by hand
+        severity="warning",  # the program may have put its numbers back by hand
         ranks=tuple(sorted({one.rank for one, _, _ in each})),
         subject=f"{asked.kind} {asked.optimizer}",
         step=step.number,

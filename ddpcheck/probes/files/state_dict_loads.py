@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
@@ -13,6 +13,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import lr_scheduler
 
+from ddpcheck import seams
 from ddpcheck.evidence import StateLoaded
 from ddpcheck.probes.ddp.parameter_names import number_of
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
@@ -20,9 +21,10 @@ from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.processes import later_records
-from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
+from ddpcheck.probes.recording import missing_seams, recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.call_frames import caller
-from ddpcheck.probes.recording.patching import around
+from ddpcheck.probes.recording.pace import is_due
+from ddpcheck.probes.recording.patching import around, looking_like, named, safely
 from ddpcheck.probes.recording.result_use import is_thrown_away
 
 __tracebackhide__ = True
@@ -33,6 +35,8 @@ _taken: dict[int, tuple[weakref.ref[Any], int]] = {}
 """By the id of a state dict that a module has given: how often its tensors had been written to by then."""
 _times: dict[int, int] = {}
 """By the address of a tensor that lay in such a state dict, how often it had been written to by then."""
+_numbers: Counter[int] = Counter()
+"""By module, how often it has given its state."""
 _MOST = 1 << 16
 """Of these."""
 _NAMES = 2_000
@@ -45,7 +49,7 @@ load_listeners: list[Callable[[str, Any, int, int], None]] = []
 def watch() -> None:
     """Record every load_state_dict from now on."""
     around(torch.nn.Module, "load_state_dict", _around("module", _module))
-    around(torch.nn.Module, "state_dict", _around_taking)
+    _watch_taking()
     around(torch.optim.Optimizer, "load_state_dict", _around("optimizer", _optimizer))
     schedulers = (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau)
     for kind in vars(lr_scheduler).values():
@@ -56,36 +60,66 @@ def watch() -> None:
         around(scaler, "load_state_dict", _around("scaler", _nothing))
 
 
-def _around_taking(original: Any) -> Any:
+def _watch_taking() -> None:
+    original = vars(torch.nn.Module).get("state_dict")
+    if original is None:
+        missing_seams.note(seams.find(torch.nn.Module, "state_dict"))
+        return
+
+    @looking_like(original)
     def state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # A module asks each of those within it through here: only the outermost call is looked at.
+        if args or "destination" in kwargs:
+            return original(self, *args, **kwargs)
         result = original(self, *args, **kwargs)
-        if not args and "destination" not in kwargs and type(result) is OrderedDict and recorder.current() is not None:
-            key, written = id(result), _times_written(result)
-            _taken[key] = weakref.ref(result, lambda _: _taken.pop(key, None)), sum(written.values())
-            if len(_times) > _MOST:
-                _times.clear()
-            _times.update(written)
+        if type(result) is OrderedDict:
+            safely(_take, self, result)
         return result
 
-    return state_dict
+    torch.nn.Module.state_dict = named(state_dict, torch.nn.Module, "state_dict")  # type: ignore[method-assign]
 
 
-def _times_written(state: Any) -> dict[int, int]:
-    """By the address of each tensor of a state dict, how often it has been written to."""
-    tensors = [one for one in dict.values(state) if type(one) in (torch.Tensor, torch.nn.Parameter)]
-    return {one.data_ptr(): one._version for one in tensors if not one.is_inference() and readable_memory.memory(one)}
+def _take(module: Any, state: Any) -> None:
+    """A module has given its state."""
+    if recorder.current() is None:
+        return
+    number = number_of(module)
+    _numbers[number] += 1
+    if not is_due(_numbers[number] - 1):
+        return
+    key, written = id(state), _times_written(module)
+    _taken[key] = weakref.ref(state, lambda _: _taken.pop(key, None)), sum(written.values())
+    for known in (_times, _numbers):
+        if len(known) > _MOST:
+            known.clear()
+    _times.update(written)
 
 
-def _is_outdated(state: Any) -> bool:
-    """Whether a state dict was taken from a module, and what lies in it was written to since."""
+def _times_written(module: Any) -> dict[int, int]:
+    """By the address of each parameter, or of this rank's part of it, how often it has been written to."""
+    with torch._C.DisableTorchFunctionSubclass():
+        each = [(one, readable_memory.own_part(one)) for one in module.parameters()]
+        return {_address(own): one._version for one, own in each if own is not None and not one.is_inference()}
+
+
+def _address(tensor: torch.Tensor) -> int:
+    try:
+        return tensor.data_ptr()
+    except RuntimeError as error:  # it has no memory that could be asked for
+        signal_exceptions.let_through(error)
+        return 0
+
+
+def _is_outdated(module: Any, state: Any) -> bool:
+    """Whether a state dict was taken from a module that was written to since."""
     ref, written = _taken.get(id(state), (None, 0))
-    return ref is not None and ref() is state and sum(_times_written(state).values()) != written
+    return ref is not None and ref() is state and sum(_times_written(module).values()) != written
 
 
 def is_written_since(tensor: torch.Tensor) -> bool:
     """Whether a tensor was written to after a module had last given it in a state dict."""
-    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor.is_inference()
-    return plain and tensor._version > _times.get(tensor.data_ptr(), tensor._version)
+    own = readable_memory.own_part(tensor)
+    return own is not None and not own.is_inference() and own._version > _times.get(_address(own), own._version)
 
 
 def _around(
@@ -100,7 +134,7 @@ def _around(
             site = user_lines.here()
             given = kwargs.get("state_dict", args[0] if args else ())
             itself = _itself(self, given) if owner == "module" else []
-            outdated = bool(itself) and _is_outdated(given)
+            outdated = bool(itself) and _is_outdated(self, given)
             _own.inside = True
             try:
                 result = original(self, *args, **kwargs)

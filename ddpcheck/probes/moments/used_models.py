@@ -26,10 +26,13 @@ from ddpcheck.probes.optimizers.steps import optimizers, steps_so_far
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.pace import is_due
+from ddpcheck.probes.recording.tensor_references import Reference, reference
 from ddpcheck.probes.recording.unwatchable_moments import asleep, is_out_of_memory, is_tracing, overlooked
 
 MOST = 4096
 """Tensors of a model that is looked at."""
+FEW = 4
+"""Parameters that are asked at each use whether they were written to."""
 MOST_MODELS = 8
 """Trained models that are looked at beside it."""
 
@@ -42,8 +45,12 @@ class _Known:
         """Those that had been made at its last call."""
         self.uses = 0
         """Calls that came after another step than the one before."""
+        self.is_trained = False
+        """An optimizer was found to step it."""
+        self.few: list[Reference] = []
+        """Some of its parameters, which say when it is written to."""
         self.written = self.changes = 0
-        """A number that is another one when its tensors were written to; and how often that was so."""
+        """A number that is another one when these were written to; and how often that was so."""
 
 
 class _Named(NamedTuple):
@@ -67,7 +74,8 @@ class _Look(NamedTuple):
 CALLED: set[int] | None = None
 """The ids of modules that are called within a call that is looked at; None where none is."""
 _look: _Look | None = None
-_known: WeakKeyDictionary[torch.nn.Module, _Known] = WeakKeyDictionary()
+_known: dict[int, _Known] = {}
+"""By the number of a module."""
 _written: WeakKeyDictionary[recorder.Recorder, dict[int, tuple[str, ...]]] = WeakKeyDictionary()
 """By file and model: the names that stand in its last record."""
 _looks = 0
@@ -80,16 +88,20 @@ def begins(writer: recorder.Recorder, module: torch.nn.Module) -> None:
         return
     steps = steps_so_far()
     module = module.module if isinstance(module, DistributedDataParallel) else module
-    known = _known.get(module)
+    number = number_of(module)
+    known = _known.get(number)
     if known is None:
-        known = _known[module] = _Known()
+        if len(_known) > MOST:
+            _known.clear()
+        known = _known[number] = _Known()
     if known.steps == steps:
         return
     known.steps, known.uses = steps, known.uses + 1
     if not _is_due(known, module):
         return
     stepped = _stepped()
-    if not any(True for _ in module.parameters()) or _is_stepped(module, stepped):
+    known.is_trained = _is_stepped(module, stepped)
+    if known.is_trained or next(module.parameters(), None) is None:
         return
     with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         _look = _begun(writer, module, stepped, steps, known.uses)
@@ -110,8 +122,15 @@ def ends(writer: recorder.Recorder) -> None:
 
 def _is_due(known: _Known, module: torch.nn.Module) -> bool:
     """Whether this use is looked at: always two in a row, since what happened between them says how it follows."""
+    if known.is_trained:
+        return is_due(known.uses)
+    few = [one() for one in known.few]
+    if not few or any(one is None for one in few):
+        listed = list(module.parameters())
+        known.few = [reference(one) for one in listed[:: max(1, len(listed) // (FEW - 1))][:FEW] + listed[-1:]]
+        few = [one() for one in known.few]
     with torch._C.DisableTorchFunctionSubclass():
-        written = sum(map(_times_written, module.parameters()))
+        written = sum(_times_written(one) for one in few if one is not None)
     is_written, known.written = written != known.written, written
     known.changes += is_written
     numbers = (known.uses, known.changes) if is_written else (known.uses,)
