@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.facts import buffer_grounds
+from ddpcheck.facts import buffer_grounds, followers
 from ddpcheck.facts.buffer_grounds import NORMS, Models
 from ddpcheck.facts.holdings import Ground, Holding, Look, name_within
 from ddpcheck.judging import step_alignment
@@ -35,7 +35,8 @@ def of(world: World) -> list[Holding]:
         if is_compared(records):
             by_model[model_of(records)].append((replicas_of, records))
     for moments in by_model.values():
-        found += _evaluated(moments)
+        of_own = followers.differ_as_trained(world, dict(model_of(moments[0][1])))
+        found += [one for one in _evaluated(moments) if one.moment != "evaluated" or not of_own]
     return [*found, *_attributes(world)]
 
 

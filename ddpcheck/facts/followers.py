@@ -128,6 +128,11 @@ class Use:
                     if value.shape == shape:
                         yield Source(model, other, is_earlier)
 
+    def trained_digests(self, model: int, name: str) -> tuple[bytes, ...] | None:
+        """Of a trained tensor, when the follower is used."""
+        value = self._trained(model, False).get(name)
+        return value.digests if value is not None else None
+
     def _trained(self, model: int, is_earlier: bool) -> Mapping[str, Value]:
         look = self._before if is_earlier else self._now
         return look.trained[model][1] if model in look.trained else {}
@@ -171,10 +176,23 @@ def of(world: World) -> list[Follower]:
                 one = _follower(rank, model, trained, looks)
                 if one is None:
                     continue
-                key = (model, trained, one.kind, tuple((use.steps, use.written) for use in one.uses))
+                held = tuple(one.uses[-1].trained_digests(trained, other) for other in one.names.values())
+                key = (model, trained, one.kind, held, tuple((use.steps, use.written) for use in one.uses))
                 known = found.get(key)
                 found[key] = one if known is None else known._replace(ranks=(*known.ranks, rank.rank))
     return list(found.values())
+
+
+def differ_as_trained(world: World, models: Mapping[int, int]) -> bool:
+    """Whether the trained models differ between ranks that these follow; by rank, the number of each."""
+    held: dict[tuple[int, str], set[tuple[bytes, ...]]] = defaultdict(set)
+    for one in of(world):
+        if any(models.get(rank) == one.model for rank in one.ranks):
+            for use in one.uses:
+                for name, other in one.names.items():
+                    if (digests := use.trained_digests(one.trained, other)) is not None:
+                        held[use.steps, name].add(digests)
+    return any(len(each) > 1 for each in held.values())
 
 
 # --- what models held

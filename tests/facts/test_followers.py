@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.weight_sync.run import judge
-from ddpcheck.facts import sketches
+from ddpcheck.facts import followers, sketches
 from tests.judging.written import Made, world
 
 Tensors = dict[str, NDArray[np.float64]]
@@ -244,3 +244,13 @@ def test_parts_add_up() -> None:
     assert (found, result.checked) == ([], 5)
     assert said(*sharded({"b": kept}))[1] == [("tensors-left-out", "Net.b", 5, (0, 1))]
     assert said(sharded({"b": kept})[0])[0].checked == 0  # of one part nothing follows
+
+
+def test_copies_of_what_differs_differ() -> None:
+    """Such as those of shards that each rank has cut for itself."""
+    alike = rank({})
+    assert not followers.differ_as_trained(world(alike, alike), {0: 1, 1: 1})
+    shards = [(kind, {**fields, "digests": bytes(len(fields["digests"]))}) for kind, fields in alike]
+    other = [(kind, {**fields, "digests": b"\1" * len(fields["digests"])}) for kind, fields in alike]
+    assert followers.differ_as_trained(world(shards, other), {0: 1, 1: 1})
+    assert not followers.differ_as_trained(world(shards, other), {0: 3, 1: 3})
