@@ -249,7 +249,7 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
         + _at(_MODULE, "load_state_dict")),
     "state loads": ("what is loaded into optimizers, schedulers and scalers", _at(_OPTIMIZER, "load_state_dict")
         + _at(_SCHEDULER, "load_state_dict") + _at(_SCALER, "load_state_dict")),
-    "taken state": ("which state modules give", _at(_MODULE, "state_dict")),
+    "taken state": ("which state modules give", _at(_MODULE, "_save_to_state_dict")),
     "waits for files": ("which files, keys and threads are waited for", _at("posixpath", "exists isfile isdir")
         + _at("pathlib.Path", "exists is_file is_dir") + _at("torch.distributed.Store", "set wait get")
         + _at("threading.Thread", "join") + _at("threading.Event", "wait") + _at("queue.Queue", "join get")

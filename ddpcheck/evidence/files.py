@@ -72,7 +72,7 @@ class StateLoaded(Record, frozen=True, kw_only=True):
     itself: list[str] = msgspec.field(default_factory=list)
     """Parameters for which it was given their own memory, so that nothing was written."""
     outdated: bool = False
-    """These lie in a state dict that was taken from it, and were written to since."""
+    """These lie in a state dict that was taken from it before some optimizer's step."""
     model: int = -1
     """The number of the module that it went into."""
     missing_kinds: list[str] = msgspec.field(default_factory=list)

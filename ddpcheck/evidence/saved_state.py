@@ -65,8 +65,6 @@ class StateSaved(Record, frozen=True, kw_only=True):
     thread: str = ""
     mistaken: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """The place of an entry, and of another whose tensor in the model it holds: its own is another one."""
-    outdated: list[int] = msgspec.field(default_factory=list)
-    """Of what a thread saves: entries in the memory of what is trained that were written to since they were taken."""
     ranks: tuple[int, ...] = ()
     """Those that save together; empty for a file of this rank's."""
 

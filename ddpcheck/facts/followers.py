@@ -119,14 +119,13 @@ class Use:
         gone = new.sketch - old.sketch if old.digests != new.digests else np.zeros_like(way)
         return way, gone, rounding
 
-    def sources(self, name: str, first: int) -> Iterator[Source]:
-        """Trained tensors of a tensor's shape: those of one model before those of others."""
+    def sources(self, name: str, model: int) -> Iterator[Source]:
+        """A trained model's tensors of a tensor's shape."""
         shape = self._now.values[name].shape
-        for model in dict.fromkeys((first, *self._now.trained)):
-            for is_earlier in (False, True):
-                for other, value in self._trained(model, is_earlier).items():
-                    if value.shape == shape:
-                        yield Source(model, other, is_earlier)
+        for is_earlier in (False, True):
+            for other, value in self._trained(model, is_earlier).items():
+                if value.shape == shape:
+                    yield Source(model, other, is_earlier)
 
     def trained_digests(self, model: int, name: str) -> tuple[bytes, ...] | None:
         """Of a trained tensor, when the follower is used."""
@@ -149,13 +148,15 @@ class Follower(NamedTuple):
     trained_kind: str
     names: Mapping[str, str]
     """By the name of a tensor, that of the trained one: of those that training changes."""
+    unpaired: frozenset[str]
+    """Its parameters that have no counterpart by name, though the trained model has others of their shapes."""
     uses: Sequence[Use]
     often: int
     """Its uses, as far as is known: those that were looked at, and those between."""
     begun_as: frozenset[int]
     """The trained models that it was a copy of when both were used for the first time."""
     written_at: CallSite | None
-    """The last line before a use that has loaded state into it."""
+    """The line that loads state into it between its uses."""
 
 
 class _Look(NamedTuple):
@@ -266,18 +267,28 @@ def _looks(rank: Rank, values: Mapping[tuple[Rank, int], dict[str, Value]]) -> d
 def _follower(rank: Rank, model: int, trained: int, looks: Sequence[_Look]) -> Follower | None:
     theirs = [look.trained[trained] for look in looks if trained in look.trained]
     uses = [Use(rank, before, now) for before, now in pairwise(looks) if trained in now.trained]
+    pairs = _named_alike(looks[0].values, theirs[0][1])
     moved = {
         name: other
-        for name, other in _named_alike(looks[0].values, theirs[0][1]).items()
+        for name, other in pairs.items()
         if len({held[other].digests for _, held in theirs if other in held}) > 1  # of others nothing would show
     }
     if not moved or not uses:
         return None
-    last = looks[-1].record
-    loads = [one for one in rank.of(ev.StateLoaded) if one.owner == "module" and one.model == model]
-    written = next((rank.where(one.site) for one in reversed(loads) if one.n < last.n), None)
+    first, last = looks[0].record, looks[-1].record
+    sites = [s.site for s in rank.of(ev.StateLoaded) if s.model == model and first.n < s.n < last.n]
+    often = [site for site, times in Counter(sites).most_common(1) if times > 1]
+    written = rank.where(often[0]) if often else None
     begun = frozenset(number for number in looks[-1].trained if _is_copy(rank, looks[0].values, number))
-    return Follower((rank.rank,), model, last.kind, trained, theirs[0][0].kind, moved, uses, last.uses, begun, written)
+    unpaired = _unpaired(looks[0].values, theirs[0][1], pairs)
+    kinds = last.kind, theirs[0][0].kind
+    return Follower((rank.rank,), model, kinds[0], trained, kinds[1], moved, unpaired, uses, last.uses, begun, written)
+
+
+def _unpaired(own: Mapping[str, Value], trained: Mapping[str, Value], pairs: Mapping[str, str]) -> frozenset[str]:
+    spare = {value.shape for name, value in trained.items() if name not in pairs.values()}
+    rest = {name: value for name, value in own.items() if name not in pairs and not value.is_buffer}
+    return frozenset(name for name, value in rest.items() if value.shape in spare)
 
 
 def _is_copy(rank: Rank, own: Mapping[str, Value], trained: int) -> bool:

@@ -12,15 +12,10 @@ import numpy as np
 from ddpcheck import evidence as ev
 from ddpcheck.evidence.sketches import NUMBERS
 from ddpcheck.facts import logical_tensors, moments, sketches, states
-from ddpcheck.facts.sketches import Numbers
+from ddpcheck.facts.sketches import Numbers, PartLeft
 from ddpcheck.facts.states import Piece, State
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.world import Rank, World
-
-ERROR = 0.3
-"""A share that is known less well says nothing."""
-ERRORS = 3.0
-"""By how many times its error a share that is none may be off."""
 
 
 class Matrix(NamedTuple):
@@ -38,9 +33,8 @@ class LostRead(NamedTuple):
     model: ev.Model
     names: tuple[str, ...]
     """The matrices of the model."""
-    share: float
+    left: PartLeft
     """Of what was read, in what they are."""
-    error: float
 
 
 @once_per_world
@@ -110,9 +104,22 @@ def _of_rank(
         since = max((n for n in steps if n < model.n), default=0)
         for read in reversed([one for one in every if since < one.record.n < model.n]) if matrices else ():
             if given := _under_names(read, matrices or {}):
-                if not any(one.digest in used or not one.seen for one in given.values()):
+                is_used = any(one.digest in used or not one.seen for one in given.values())
+                if not is_used and _is_loaded_in_vain(rank, read, model):
                     yield from _lost(rank, read, model, given, matrices or {})
                 break
+
+
+def _is_loaded_in_vain(rank: Rank, read: State, model: ev.Model) -> bool:
+    """Whether it was loaded, and into no other module that is called: else it may have served as it was meant to."""
+    loads = [s.model for s in rank.of(ev.StateLoaded) if s.owner == "module" and read.record.n <= s.n < model.n]
+    if read.how == "module":
+        assert isinstance(read.record, ev.StateRead)
+        loads.append(read.record.model)
+    called = {one.model for one in rank.of(ev.Model)} | {one.module for one in rank.of(ev.Evaluated)}
+    called |= {one.model for one in rank.of(ev.ModelUsed)}
+    is_given = bool(loads) or read.how == "dcp.load"
+    return is_given and not any(number in called and number != model.model for number in loads)
 
 
 def _under_names(read: State, matrices: Mapping[str, Matrix]) -> dict[str, Piece]:
@@ -129,12 +136,6 @@ def _lost(
 ) -> Iterator[LostRead]:
     if any(sketches.are_alike(one.sums[:NUMBERS], matrices[name].sketch) for name, one in given.items()):
         return
-    sizes = {name: np.sqrt(one.sums[-1]) for name, one in given.items()}
-    if not all(sizes.values()):
-        return
-    first = np.concatenate([one.sums[:NUMBERS] / sizes[name] for name, one in given.items()])
-    then = np.concatenate([matrices[name].sketch / sizes[name] for name in given])
-    share = float(first @ then / (first @ first))
-    error = float(np.linalg.norm(then) / np.linalg.norm(first) / np.sqrt(len(first)))
-    if error <= ERROR and share <= ERRORS * error:
-        yield LostRead(rank, read, model, tuple(given), share, error)
+    left = sketches.share_of((one.sums[:NUMBERS], matrices[name].sketch) for name, one in given.items())
+    if left is not None and left.is_nothing:
+        yield LostRead(rank, read, model, tuple(given), left)

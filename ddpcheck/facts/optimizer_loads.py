@@ -26,7 +26,7 @@ class OptimizerLoad(NamedTuple):
     moments: Mapping[Key, Piece]
     """Those that are not the same number in all elements, as when they are begun anew."""
     loaded: Mapping[str, Piece]
-    """What the last load has left of these parameters."""
+    """What loads have left of these parameters, of names that one model has."""
     may_share: bool
     """Ranks step copies of a model each for itself, and may bring moments together as they do with parameters."""
 
@@ -44,12 +44,13 @@ def _of(world: World, read: State) -> OptimizerLoad:
         name = piece.entry.name.removesuffix(f" {piece.entry.key}") if piece.entry.key else piece.entry.name
         if piece.entry.role == "parameter" and piece.seen:
             weights[name] = piece
-        elif piece.seen and _is_varied(piece):
+        elif piece.seen and is_varied(piece):
             moments[name, piece.entry.key] = piece
     return OptimizerLoad(read.rank, read, weights, moments, _loaded(world, read), is_trained_apart(world))
 
 
-def _is_varied(piece: Piece) -> bool:
+def is_varied(piece: Piece) -> bool:
+    """Whether not all elements are the same number."""
     size = prod(piece.size)
     total, squares = piece.sums[-2:]
     return bool(size > 1 and squares * size - total**2 > ROUNDING * squares * size)
@@ -59,8 +60,14 @@ def _loaded(world: World, read: State) -> dict[str, Piece]:
     record = read.record
     assert isinstance(record, ev.StateRead)
     since = max((one.n for one in read.rank.of(ev.Step) if one.n < record.n), default=0)
-    found: dict[str, Piece] = {}
+    found: dict[str, tuple[int, Piece]] = {}
+    several: set[str] = set()
     for state in states.reads(world):
         if state.rank is read.rank and state.how in ("module", "dcp.load") and since < state.record.n < record.n:
-            found.update({one.entry.of: one for one in state.pieces if one.entry.role == "parameter" and one.seen})
-    return found
+            assert isinstance(state.record, ev.StateRead)
+            for one in state.pieces:
+                if one.entry.role == "parameter" and one.seen:
+                    model, _ = found.setdefault(one.entry.of, (state.record.model, one))
+                    several |= {one.entry.of} if state.record.model not in (model, -1) and model != -1 else set()
+                    found[one.entry.of] = max(model, state.record.model), one
+    return {name: one for name, (_, one) in found.items() if name not in several}

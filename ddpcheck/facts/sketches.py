@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,6 +42,33 @@ def of(whole: NDArray[np.float64]) -> Numbers:
 def unpacked(data: bytes) -> Numbers:
     """The sketches of some tensors as a record has them, one row each."""
     return np.frombuffer(data, dtype="<f8").reshape(-1, NUMBERS)
+
+
+class PartLeft(NamedTuple):
+    """By how much some tensors are what they were, as far as their sketches tell."""
+
+    share: float
+    error: float
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing of it is left, and something would show."""
+        return self.error <= _ERROR and self.share <= _ERRORS * self.error
+
+
+_ERROR, _ERRORS = 0.3, 1.5
+"""A share that is known less well says nothing; and by how many times its error one that is none may be off."""
+
+
+def share_of(pairs: Iterable[tuple[Numbers, Numbers]]) -> PartLeft | None:
+    """The share of what tensors were in what they are, all of them together; None where sketches are of nothing."""
+    each = [(first / size, now / size) for first, now in pairs if (size := float(np.linalg.norm(first))) > 0]
+    if not each:
+        return None
+    was, now = (np.concatenate([one[turn] for one in each]) for turn in (0, 1))
+    share = float(was @ now / (was @ was))
+    error = float(np.linalg.norm(now) / np.linalg.norm(was) / np.sqrt(len(was)))
+    return PartLeft(share, error) if np.isfinite(error) else None
 
 
 def are_alike(one: Numbers, other: Numbers) -> bool:

@@ -34,6 +34,10 @@ class Piece(NamedTuple):
     """Its sketch, the sum of all elements, and that of their squares; not a number where nobody knows."""
 
     @property
+    def sketch(self) -> Numbers:
+        return self.sums[:NUMBERS]
+
+    @property
     def seen(self) -> bool:
         return self.digest not in (b"", ev.UNSEEN)
 

@@ -101,9 +101,9 @@ def _of_module(given: Sequence[State], each: Sequence[State], cut: bool) -> Iter
     found: dict[frozenset[Proof], tuple[dict[str, list[Piece]], dict[str, list[Piece]]]] = {}
     for name, before, held in _named(given, each):
         if before and is_cut(held) is cut and (cut or is_cut(before) or len(before) == 1):
-            proves: set[Proof] = {"order"}
+            proves: set[Proof] = set()
             if is_cut(before):
-                proves.add("values")  # of a whole one the program may have made other values
+                proves |= {"order", "values"}  # of a whole one the program may have made anything
             if any(one.rank is not held[0].rank for one in before):
                 proves.add("part")  # its own part may go into a module that was made for it
             saved, now = found.setdefault(frozenset(proves), ({}, {}))

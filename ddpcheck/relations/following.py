@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from ddpcheck.facts.followers import Follower, Share, Source, Use
 
-Pattern = Literal["left out", "other time", "other name", "other model", "other start", "some ranks"]
-"""Tensors take over nothing where others do; what the model was at another use; a tensor of another name, or of another
-model. The whole began as a copy of another model; takes over nothing on some ranks."""
+Pattern = Literal["left out", "other time", "other name", "other start"]
+"""Tensors take over nothing where others do; what the model was at another use; a tensor of another name. The whole
+began as a copy of another model."""
 TWICE = 2
 """What happens at fewer uses, or to fewer tensors, may be meant."""
 
@@ -28,7 +28,6 @@ class Deviation(NamedTuple):
     first: Use
     uses: int
     """Those in which others have taken over something, and the first of these not the same."""
-    ranks: tuple[int, ...]
 
 
 class Followed(NamedTuple):
@@ -47,7 +46,7 @@ class _Apart(NamedTuple):
     of: Source | None
 
 
-def following(followers: Iterable[Follower]) -> list[Followed]:
+def following(followers: Sequence[Follower]) -> list[Followed]:
     """Compare what each tensor takes over with what others do: of each follower, of the model that it follows most."""
     best: dict[tuple[tuple[int, ...], int], tuple[tuple[int, int], Followed]] = {}
     for one in followers:
@@ -55,9 +54,7 @@ def following(followers: Iterable[Follower]) -> list[Followed]:
         if taken > best.get((one.ranks, one.model), ((0, 0), found))[0]:
             best[one.ranks, one.model] = taken, found
     each = [found for _, found in best.values()]
-    for found in each:
-        found.deviations.extend(_on_ranks(found, followers))
-    return each
+    return [found._replace(uses=_on_all_ranks(found, followers)) for found in each]
 
 
 def _following(follower: Follower) -> tuple[tuple[int, int], Followed]:
@@ -66,13 +63,15 @@ def _following(follower: Follower) -> tuple[tuple[int, int], Followed]:
     nearer: Counter[str] = Counter()
     missed: dict[str, list[_Apart]] = defaultdict(list)
     uses: dict[int, Share] = {}
+    exact = 0
     for use in follower.uses:
         common = _common(follower, use)
         if common is None:
             nearer.update(_drifting(follower, use, missed))
             continue
         is_earlier, share = common
-        is_whole = True
+        exact += 1
+        is_whole = not follower.unpaired & use.used
         for name, other in follower.names.items():
             source = Source(follower.trained, other, is_earlier)
             own = use.share(name, source)
@@ -80,6 +79,7 @@ def _following(follower: Follower) -> tuple[tuple[int, int], Followed]:
                 taken[name] += 1
             elif name in use.used and (one := _instead(follower, name, use, own, is_earlier, share)) is not None:
                 missed[name].append(one)
+                is_whole = False
             elif name in use.used and use.shows(name, source):
                 is_whole = False
         if is_whole:
@@ -87,22 +87,22 @@ def _following(follower: Follower) -> tuple[tuple[int, int], Followed]:
     followed = taken + nearer
     if sum(times >= TWICE for times in followed.values()) < TWICE:
         return (0, 0), Followed(follower, {}, [])
-    exact = len(uses)
-    patterns: dict[tuple[Pattern, int], list[str]] = defaultdict(list)
+    patterns: dict[Pattern, list[str]] = defaultdict(list)
     for name, each in missed.items():
-        kinds = {(one.pattern, one.of.model if one.of is not None else -1) for one in each}
+        kinds = {one.pattern for one in each}
         # Which moment most are of is another one where it is not known what the model was at the use before.
-        most = len(each) if kinds == {("other time", follower.trained)} else TWICE
+        most = len(each) if kinds == {"other time"} else TWICE
         if len(each) >= TWICE and taken[name] < most and len(kinds) == 1:
             patterns[kinds.pop()].append(name)
     apart = {name: missed[name] for names in patterns.values() for name in names}
     for one in (one for its in apart.values() for one in its):
         uses.setdefault(one.use.steps, Share(one.share, 0.0))
-    deviations = [_deviation(follower, pattern, names, apart[names[0]]) for (pattern, _), names in patterns.items()]
+    deviations = [_deviation(follower, pattern, names, apart[names[0]]) for pattern, names in patterns.items()]
     if len(follower.begun_as) == 1 and follower.trained not in follower.begun_as and len(uses) >= TWICE:
         first = next(use for use in follower.uses if use.steps in uses)
-        whole = _Apart(first, uses[first.steps].share, "other start", Source(min(follower.begun_as), ""))
-        deviations.append(_deviation(follower, "other start", list(follower.names), [whole] * len(uses)))
+        whole = _Apart(first, uses[first.steps].share, "other start", None)
+        deviations = [_deviation(follower, "other start", list(follower.names), [whole] * len(uses))]
+        uses = {}
     return (exact, len(followed)), Followed(follower, uses, deviations)
 
 
@@ -145,8 +145,6 @@ def _instead(
         its = use.share(name, source)
         if its is None or its.is_none or not its.is_alike(share):
             continue
-        if source.model != follower.trained:
-            return _Apart(use, share.share, "other model", source)
         if source.name != follower.names[name]:
             return _Apart(use, share.share, "other name", source)
         if source.is_earlier is not is_earlier:
@@ -156,24 +154,20 @@ def _instead(
 
 def _deviation(follower: Follower, pattern: Pattern, names: list[str], each: list[_Apart]) -> Deviation:
     first = each[0]
-    return Deviation(pattern, follower, names, first.of, first.share, first.use, len(each), follower.ranks)
+    return Deviation(pattern, follower, names, first.of, first.share, first.use, len(each))
 
 
-def _on_ranks(found: Followed, followers: Iterable[Follower]) -> list[Deviation]:
-    """Ranks on which a model takes over nothing when it does on others."""
+def _on_all_ranks(found: Followed, followers: Sequence[Follower]) -> Mapping[int, Share]:
+    """The uses in which it follows on all ranks: where it does on some alone, nobody knows what it was to do."""
     one = found.follower
-    missing: list[tuple[Follower, list[Use]]] = []
-    for other in followers:
-        if (other.model, other.trained, other.kind) == (one.model, one.trained, one.kind) and other.ranks != one.ranks:
-            its = [use for use in other.uses if use.steps in found.uses and _takes_nothing(other, use)]
-            if len(its) >= TWICE and not any(use.written for use in other.uses):
-                missing.append((other, its))
-    if not missing:
-        return []
-    first, uses = missing[0]
-    ranks = tuple(sorted({rank for other, _ in missing for rank in other.ranks}))
-    share = found.uses[uses[0].steps].share
-    return [Deviation("some ranks", first, list(first.names), None, share, uses[0], len(uses), ranks)]
+    idle = {
+        use.steps
+        for other in followers
+        if (other.model, other.trained) == (one.model, one.trained) and other.ranks != one.ranks
+        for use in other.uses
+        if use.steps in found.uses and _takes_nothing(other, use)
+    }
+    return {steps: share for steps, share in found.uses.items() if steps not in idle}
 
 
 def _takes_nothing(follower: Follower, use: Use) -> bool:

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from ddpcheck.facts.optimizer_loads import OptimizerLoad
+from ddpcheck.facts.optimizer_loads import OptimizerLoad, is_varied
+from ddpcheck.facts.sketches import share_of
 from ddpcheck.facts.states import Piece, whole
 from ddpcheck.facts.transfers import Proof, Transfer, is_cut
 
@@ -159,6 +160,8 @@ def shared(group: Sequence[OptimizerLoad]) -> Parted:
                     continue
                 if theirs.entry.kind != moment.entry.kind or one.weights[name].digest == other.weights[name].digest:
                     continue
+                if moment.entry.of and not _have_some_alike(one, other):
+                    continue
                 compared.add(name)
                 if theirs.digest == moment.digest:
                     names.setdefault(name, set()).update((one.rank.rank, other.rank.rank))
@@ -166,12 +169,36 @@ def shared(group: Sequence[OptimizerLoad]) -> Parted:
     return Parted(list(names), [one for one in group if one.rank.rank in ranks], len(compared))
 
 
-def parted(one: OptimizerLoad) -> Parted:
-    """Parameters that have moments, and are not what was loaded with these when they are stepped."""
-    with_moments = {name for name, _ in one.moments}
-    names = {
-        name: one.loaded[name].digest == weight.digest
-        for name, weight in one.weights.items()
-        if name in with_moments and name in one.loaded and one.loaded[name].entry.kind == weight.entry.kind
-    }
-    return Parted([name for name, same in names.items() if not same], [one], len(names))
+def _have_some_alike(one: OptimizerLoad, other: OptimizerLoad) -> bool:
+    """Whether two ranks hold any parameter alike: else each trains a model of its own."""
+    return any(name in other.weights and other.weights[name].digest == its.digest for name, its in one.weights.items())
+
+
+def parted(group: Sequence[OptimizerLoad]) -> list[Parted]:
+    """Parameters that have moments, and have nothing of what was loaded with these when they are stepped.
+
+    What a rank was sent by another one is what that one has loaded; what was clamped, masked or rounded has some of it.
+    """
+    known = {(name, piece.digest) for one in group for name, piece in one.loaded.items()}
+    found = []
+    for one in group:
+        with_moments = {name for name, _ in one.moments}
+        pairs = {
+            name: (one.loaded[name], weight)
+            for name, weight in one.weights.items()
+            if name in with_moments and name in one.loaded and one.loaded[name].entry.kind == weight.entry.kind
+        }
+        other = [name for name, (_, weight) in pairs.items() if (name, weight.digest) not in known]
+        constant = [name for name in other if is_varied(pairs[name][0]) and not is_varied(pairs[name][1])]
+        varied = [name for name in other if is_varied(pairs[name][0]) and is_varied(pairs[name][1])]
+        names = constant + (varied if _is_nothing_left([pairs[name] for name in varied]) else [])
+        found.append(Parted([name for name in other if name in names], [one], len(pairs)))
+    return found
+
+
+def _is_nothing_left(pairs: Sequence[tuple[Piece, Piece]]) -> bool:
+    """Whether what these are has no share of what was loaded."""
+    if not pairs:
+        return False
+    share = share_of([(before.sketch, now.sketch) for before, now in pairs])
+    return share is not None and share.is_nothing

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ddpcheck import evidence as ev
 from ddpcheck.checks.weight_sync.run import judge
 from ddpcheck.facts import followers, sketches
-from tests.judging.written import Made, world
+from tests.judging.written import Made, loaded, world
 
 Tensors = dict[str, NDArray[np.float64]]
 NAMES = ("a", "b", "c", "d")
@@ -168,8 +168,42 @@ def test_a_buffer_that_is_left_out() -> None:
 
 
 def test_ranks_on_which_it_follows_nothing() -> None:
-    _, found = said(rank({}), rank(dict.fromkeys(NAMES, kept)))
-    assert found == [("follower-of-some-ranks", "Net.a", 5, (1,))]
+    """Such ranks may have another part; what all of them hold in evaluations, parameter-sync compares."""
+    result, found = said(rank({}), rank(dict.fromkeys(NAMES, kept)))
+    assert (result.checked, found) == (0, [])
+
+
+@pytest.mark.parametrize("uses", [{2, 4}, {3}], ids=["every second", "once"])
+def test_a_tensor_that_is_left_out_now_and_then(uses: set[int]) -> None:
+    """It may be meant to, and such a use is none of which all is well."""
+    times = iter(range(1, 100))
+
+    def some(name: str, own: Tensors, now: Tensors, before: Tensors) -> NDArray[np.float64]:
+        return own[name] if next(times) in uses else now[name]
+
+    result, found = said(rank({"c": some}))
+    assert (found, result.checked, result.of) == ([], 5 - len(uses), 6)
+
+
+def test_tensors_of_other_names_are_not_compared() -> None:
+    """Nor is a use of them."""
+    ours = [
+        (kind, {**fields, "names": ["x" if one == "c" and not fields["trained"] else one for one in fields["names"]]})
+        for kind, fields in rank({})
+    ]
+    result, found = said(ours)
+    assert (found, result.checked, result.of) == ([], 0, 6)
+
+
+@pytest.mark.parametrize(("lines", "line"), [([], USED), ([0], USED), ([10, 20], MADE)], ids=["none", "first", "each"])
+def test_the_line_that_writes_to_it(lines: list[int], line: int) -> None:
+    """A load before its first use says nothing of what comes after."""
+    ours = rank({"c": kept})
+    for place in lines:
+        ours.insert(place and place // 4, loaded("module", MADE, model=1))
+    (found,) = judge(world(ours)).findings
+    assert found.where is not None
+    assert found.where.line == line
 
 
 # --- several trained models
@@ -197,13 +231,15 @@ def two(first: Mapping[str, int], starts: tuple[int, int] = (1, 2), known: bool 
 
 
 def test_one_tensor_of_another_model() -> None:
-    _, found = said(two({"a": 1, "b": 1, "c": 0, "d": 1}))
-    assert found == [("tensors-of-another-model", "Net.c", 6, (0,))]
+    """What it is to follow, nobody says: such a use is not compared."""
+    result, found = said(two({"a": 1, "b": 1, "c": 0, "d": 1}))
+    assert (result.checked, found) == (0, [])
 
 
 def test_a_copy_of_one_that_follows_another() -> None:
     result, found = said(two(dict.fromkeys(NAMES, 0)))
-    assert found == [("tensors-of-another-model", "Net.a", 6, (0,))]
+    assert found == [("follower-of-another-model", "Net.a", 6, (0,))]
+    assert result.checked == 0
     assert "all 4 tensors following a Net that it did not begin as a copy of" in result.findings[0].found
     assert said(two(dict.fromkeys(NAMES, 1)))[1] == []
 

@@ -49,7 +49,7 @@ def judge(world: World) -> Judged:
         *made_anew.judge(world),
         *_lost(world, {one.where for one in loads if one.fit}),
         *_outdated(loads),
-        *read_parted([parted(one) for group in optimizer_loads.of(world) for one in group], _PARTED),
+        *read_parted([one for group in optimizer_loads.of(world) for one in parted(group)], _PARTED),
     ]
     of_findings = sum(one.count for one in findings)
     checked = of_findings if partial else max(len(loads), of_findings)
@@ -155,7 +155,7 @@ def _lost(world: World, unmatched: Collection[CallSite | None]) -> Iterator[Find
             expected="a model to train on what was loaded for it",
             found=f"nothing of what was loaded under the names of {count(len(one.names), 'matrix', 'matrices')} in the "
             f"{one.model.kind} that is trained, nor in another model that is called ({listing(one.names, 3)}; a share "
-            f"of {one.share:.2f}, give or take {one.error:.2f})",
+            f"of {one.left.share:.2f}, give or take {one.left.error:.2f})",
             cause="it was drawn anew, or built anew, after the load; or the load went into another object",
             advice="Build and draw first, and load last, into the very model that is trained. Where a training from "
             "scratch is meant, accept it.",

@@ -28,7 +28,7 @@ def judge(world: World) -> Judged:
         during = (one for one in state.rank.of(ev.Step) if written and state.record.n < one.n < written[-1].n)
         step = next(during, None)
         if not names and written:
-            step, names = _since_taken(state, written[-1].n)
+            step, names = _since_its_thread(state, written[-1].n)
         if names and (step is not None or changed):
             groups[str(state.where)].append((state, step, names))
     findings = [_finding(each) for each in groups.values()]
@@ -39,27 +39,22 @@ def judge(world: World) -> Judged:
     return Judged(checked=checked, of=made, findings=tuple(findings), skipped_because="" if checked else because)
 
 
-def _since_taken(state: State, end: int) -> tuple[ev.Step | None, list[str]]:
-    """What a thread writes although it is trained, and was written to since the state was taken for that thread."""
+def _since_its_thread(state: State, end: int) -> tuple[ev.Step | None, list[str]]:
+    """Of a thread that was started for this save: the step since, and what of it is being trained itself."""
     record = state.record
     assert isinstance(record, ev.StateSaved)
     live = [one for one in state.form.entries if one.live and one.role in ("parameter", "moment")]
-    if not record.thread or not live:
+    if not record.thread or record.thread.startswith(_POOLS) or not live:
         return None, []
-    steps = [one for one in state.rank.of(ev.Step) if one.n < end]
     began = [one.n for one in state.rank.of(ev.Started) if one.name == record.thread and one.n < record.n]
-    if record.outdated:
-        since = [one for one in steps if not record.thread.startswith(_POOLS) and began and began[-1] < one.n]
-        step = since[0] if since else steps[-1] if steps else None
-        return step, [state.form.entries[place].name for place in record.outdated]
     others = [one for one in state.rank.of(ev.StateSaved) if one.thread == record.thread and one.n != record.n]
-    if record.thread.startswith(_POOLS) or not began or any(began[-1] < one.n for one in others):
+    if not began or any(began[-1] < one.n for one in others):
         return None, []
-    if not steps or steps[0].n > began[-1]:
+    if not any(one.n < began[-1] for one in state.rank.of(ev.Step)):
         return None, []  # a thread from before the training waits for whatever it will be given
     held = {p.path or p.name for one in state.rank.of(ev.Optimizer) for p in one.parameters}
     names = [one.name for one in live if one.of in held]
-    step = next((one for one in steps if began[-1] < one.n), None)
+    step = next((one for one in state.rank.of(ev.Step) if began[-1] < one.n < end), None)
     return step, names
 
 

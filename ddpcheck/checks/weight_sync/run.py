@@ -42,14 +42,8 @@ _ROWS: Mapping[Pattern, _Row] = {
         "{tensors} that {take} over tensors of other names: {name} has that of {of} ({names})",
         Words("names are mapped to others, or lists are paired that are in another order", "Pair tensors by name."),
     ),
-    "other model": _Row(
-        "tensors-of-another-model",
-        _SAME,
-        "{tensors} that {take} over those of another model than the others do: {names}",
-        Words("", "Take all tensors over from one model."),
-    ),
     "other start": _Row(
-        "tensors-of-another-model",
+        "follower-of-another-model",
         "a model that begins as a copy of one that is trained to follow that one",
         "all {tensors} following a {trained} that it did not begin as a copy of",
         Words("it is written to from another model than it was made of", "Write to each copy from its own model."),
@@ -63,12 +57,6 @@ _ROWS: Mapping[Pattern, _Row] = {
             "Write to all tensors of the copy at one moment, between two steps.",
         ),
     ),
-    "some ranks": _Row(
-        "follower-of-some-ranks",
-        "a model to follow the trained one on every rank that uses it",
-        "{tensors} that {take} over nothing here",
-        Words("what writes to the copy is under a condition on the rank", "Write to the copy on every rank."),
-    ),
 }
 
 
@@ -80,7 +68,7 @@ def judge(world: World) -> Judged:
     every = followers.of(world)
     found = following(every)
     uses = {(one.follower.model, steps) for one in found for steps in one.uses}
-    often = {one.follower.model: one.follower.often for one in found if one.uses}
+    often = {one.model: one.often for one in every}
     groups = by_key(((d.pattern, d.follower.kind, tuple(d.names)), d) for one in found for d in one.deviations)
     return Judged(
         checked=len(uses),
@@ -113,7 +101,7 @@ def _finding(its: Sequence[Deviation]) -> Finding:
     return Finding(
         rule=row.rule,
         severity="warning",
-        ranks=tuple(sorted({rank for one in its for rank in one.ranks})),
+        ranks=tuple(sorted({rank for one in its for rank in one.follower.ranks})),
         subject=f"{follower.kind}.{first.names[0]}",
         step=first.first.steps,
         expected=row.expected,
@@ -122,5 +110,5 @@ def _finding(its: Sequence[Deviation]) -> Finding:
         advice=row.words.advice,
         where=where,
         count=first.uses,
-        proof=((first.ranks[0], used),) if used is not None and used != where else (),
+        proof=((follower.ranks[0], used),) if used is not None and used != where else (),
     )

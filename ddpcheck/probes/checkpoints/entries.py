@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import torch
+import xxhash
 
 from ddpcheck.evidence import SUMS, UNSEEN, WIDTH, Entry, Layout, StateForm
 from ddpcheck.probes.checkpoints.live import Training, Where, where
@@ -23,6 +24,10 @@ DEEPEST = 8
 FEW = 16
 """Numbers in a row up to which each is an entry of its own."""
 
+_MOST_ROW = 1 << 16
+"""Numbers in a row, or letters of a text, up to which it is looked at."""
+_MOST_BYTES = 1 << 26
+"""Of an array of numpy's, the same."""
 _BLOCK = 1 << 20
 """Elements that are added up at a time."""
 
@@ -54,11 +59,12 @@ _forms: dict[str, int] = {}
 _writer: recorder.Recorder | None = None
 
 
-def look(writer: recorder.Recorder, state: Any, sums: bool = True) -> Looked:
-    """Look at a state dict; nothing on a device is waited for, and nothing gathered."""
+def look(writer: recorder.Recorder, state: Any, sums: bool = True, names_alone: bool = False) -> Looked:
+    """Look at a state dict, or at its names and shapes alone; no device is waited for, and nothing is gathered."""
     training = Training(writer)
     leaves = list(_first(_leaves(state, "", DEEPEST), MOST + 1))
-    looked = _looked(writer, [_entry(writer, training, leaf) for leaf in leaves[:MOST]], len(leaves) > MOST, sums)
+    each = [_entry(writer, training, leaf) for leaf in leaves[:MOST]]
+    looked = _looked(writer, each, len(leaves) > MOST, sums, names_alone=names_alone)
     return looked._replace(mistaken=_mistaken(training, looked)) if sums else looked
 
 
@@ -69,10 +75,15 @@ def look_at(writer: recorder.Recorder, named: Iterable[tuple[Entry, torch.Tensor
 
 
 def _looked(
-    writer: recorder.Recorder, each: list[tuple[Entry, Any]], more: bool, sums: bool, of_moments: bool = False
+    writer: recorder.Recorder,
+    each: list[tuple[Entry, Any]],
+    more: bool,
+    sums: bool,
+    of_moments: bool = False,
+    names_alone: bool = False,
 ) -> Looked:
     entries = [entry for entry, _ in each]
-    tensors = [value if _is_seen(value) else None for _, value in each]
+    tensors = [value if not names_alone and _is_seen(value) else None for _, value in each]
     others = {place: _digest_of(value) for place, (_, value) in enumerate(each) if tensors[place] is None}
     digests = derived(partial(_put, others), fast_digests.queued(tensors))
     rows = [_sums(e, t, of_moments) if sums and t is not None else None for e, t in zip(entries, tensors, strict=True)]
@@ -200,10 +211,12 @@ def _is_seen(value: Any) -> bool:
 
 def _digest_of(value: Any) -> bytes:
     """Of what is no tensor that can be looked at: of numbers and texts by what they say."""
+    if isinstance(value, (str, bytes, tuple)) and len(value) > _MOST_ROW:
+        return UNSEEN
     if isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(one, _PLAIN) for one in value)):
         return bytes.fromhex(fast_digests.text_digest(repr(value)))
     if hasattr(value, "dtype") and not isinstance(value, torch.Tensor) and callable(getattr(value, "tobytes", None)):
-        return bytes.fromhex(fast_digests.text_digest(value.tobytes().hex()))  # numpy's
+        return xxhash.xxh3_64_digest(value.tobytes()) if value.nbytes <= _MOST_BYTES else UNSEEN  # numpy's
     return UNSEEN
 
 

@@ -23,11 +23,13 @@ from ddpcheck.probes.layouts import declared
 from ddpcheck.probes.layouts.own_names import own_name
 from ddpcheck.probes.optimizers import steps
 from ddpcheck.probes.processes import later_records
-from ddpcheck.probes.recording import recorder, user_lines
+from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.arguments import Arguments, places
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import around, once_imported, shielded
 
+MOST_BYTES = 1 << 29
+"""Of what torch.load has given, up to which its elements are looked at."""
 LOADER = "torch.distributed.checkpoint.state_dict_loader"
 
 
@@ -70,22 +72,36 @@ def _into(owner: str, one: Any, site: int, given: int) -> None:
     if owner == "optimizer":
         _waiting.append(_Waiting(weakref.ref(one), writer.next()["n"], site, number))
     else:
-        with recorder.silence(), torch.no_grad():
-            looked = entries.look_at(writer, list(_of_module(writer, one)))
+        try:
+            with recorder.silence(), torch.no_grad():
+                looked = entries.look_at(writer, list(_of_module(writer, one)))
+        except Exception as error:  # a class of the user's own, or a type that nothing can be computed with
+            signal_exceptions.let_through(error)
+            return
         inner = one.module if isinstance(one, DistributedDataParallel) else one
         about = {"how": "module", "kind": type(one).__name__, "path": "", "site": site, "number": number}
         _write(writer, looked, **about, given=given, model=number_of(inner))
 
 
-def _from_file(state: Any, path: str, site: int) -> None:
+def _from_file(state: Any, path: str, site: int, is_mapped: bool) -> None:
     """torch.load has given this."""
     writer = recorder.current()
     if writer is None or not isinstance(state, Mapping) or saves.is_of_checkpoint():
         return
     number = _numbers["torch.load", site]
     _numbers["torch.load", site] += 1
-    if is_due(number) and (looked := saves.looked(writer, state)) is not None:
+    if not is_due(number):
+        return
+    looked = saves.looked(writer, state, names_alone=is_mapped or _size(state) > MOST_BYTES)
+    if looked is not None:
         _write(writer, looked, how="torch.load", kind="", path=path, site=site, number=number)
+
+
+def _size(state: Any, depth: int = entries.DEEPEST) -> int:
+    """The bytes of the tensors in a state dict."""
+    if isinstance(state, torch.Tensor):
+        return state.numel() * state.element_size()
+    return sum(_size(one, depth - 1) for one in state.values()) if isinstance(state, dict) and depth else 0
 
 
 def _before_step(optimizer: Any, args: Any, kwargs: Any) -> None:

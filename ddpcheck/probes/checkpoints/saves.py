@@ -18,7 +18,6 @@ from ddpcheck.probes.collectives.process_groups import ranks_of
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.files import paths, torch_save_and_load, writer_threads
-from ddpcheck.probes.files.state_dict_loads import is_written_since
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, signal_exceptions
 from ddpcheck.probes.recording.arguments import Arguments, places
@@ -180,7 +179,6 @@ def _give(how: How, state: Any, path: str, site: int, ranks: tuple[int, ...]) ->
         form=found.form,
         thread=writer_threads.name(),
         mistaken=found.mistaken,
-        outdated=_outdated(found) if writer_threads.name() else [],
         ranks=ranks,
     )
     later_records.write(writer, record, digests=found.digests, sums=found.sums)
@@ -188,15 +186,13 @@ def _give(how: How, state: Any, path: str, site: int, ranks: tuple[int, ...]) ->
     return Given(save, found._replace(tensors=[]), refs)
 
 
-def _outdated(looked: entries.Looked) -> list[int]:
-    each = enumerate(zip(looked.entries, looked.tensors, strict=True))
-    return [n for n, (entry, one) in each if entry.live and one is not None and is_written_since(one)]
-
-
-def looked(writer: recorder.Recorder, state: Any, sums: bool = True) -> entries.Looked | None:
+def looked(
+    writer: recorder.Recorder, state: Any, sums: bool = True, names_alone: bool = False
+) -> entries.Looked | None:
+    """What is in a state dict; None where it cannot be looked at."""
     try:
         with recorder.silence(), torch.no_grad():
-            return entries.look(writer, state, sums)
+            return entries.look(writer, state, sums, names_alone)
     except Exception as error:  # a class of the user's own; or the training goes on beside this thread
         signal_exceptions.let_through(error)
         return None

@@ -108,8 +108,8 @@ def watch() -> None:
         if is_compiling():
             return original(self, *args, **kwargs)
         if here.module:
-            if used_models.CALLED is not None:
-                used_models.CALLED.add(id(self))
+            if (called := used_models.CALLED) is not None:
+                called.add(id(self))
             call = module_values.reads(self, args, kwargs) if module_values.LOOKED_AT else None
             if only_chooses and self._compiled_call_impl is None:
                 result = self._call_impl(*args, **kwargs)
@@ -118,7 +118,7 @@ def watch() -> None:
             if call is not None:
                 module_values.makes(call, result)
             return result
-        if asleep():
+        if asleep() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
             return original(self, *args, **kwargs)
         outside, model = Outside(), None
         began = clock.now()

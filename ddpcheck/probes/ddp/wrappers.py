@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel import distributed as ddp_module
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ddpcheck.evidence import NO_SITE, Attributes, Synced, Tensors, Wrapped
 from ddpcheck.probes.collectives import every_call
@@ -43,7 +44,7 @@ _inside = 0
 _wrapped_parts: weakref.WeakSet[Any] = weakref.WeakSet()
 """The modules inside of wrappers: what is registered in them later, the reducers do not know."""
 
-_roots: weakref.WeakKeyDictionary[Any, Wrapper] = weakref.WeakKeyDictionary()
+_roots: MutableMapping[Any, Wrapper] = WeakIdKeyDictionary()
 """Wrappers, and the modules directly inside of them."""
 
 

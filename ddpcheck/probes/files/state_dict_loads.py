@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
@@ -19,11 +19,10 @@ from ddpcheck.probes.ddp.parameter_names import number_of
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.digests import fast_digests, readable_memory
-from ddpcheck.probes.optimizers import gradient_events
+from ddpcheck.probes.optimizers import gradient_events, steps
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import missing_seams, recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.call_frames import caller
-from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import around, looking_like, named, safely
 from ddpcheck.probes.recording.result_use import is_thrown_away
 
@@ -32,13 +31,7 @@ __tracebackhide__ = True
 
 _own = threading.local()
 _taken: dict[int, tuple[weakref.ref[Any], int]] = {}
-"""By the id of a state dict that a module has given: how often its tensors had been written to by then."""
-_times: dict[int, int] = {}
-"""By the address of a tensor that lay in such a state dict, how often it had been written to by then."""
-_numbers: Counter[int] = Counter()
-"""By module, how often it has given its state."""
-_MOST = 1 << 16
-"""Of these."""
+"""By the id of a state dict that a module has given: the optimizer steps that had been made by then."""
 _NAMES = 2_000
 """The most names of missing keys that are told."""
 
@@ -61,65 +54,33 @@ def watch() -> None:
 
 
 def _watch_taking() -> None:
-    original = vars(torch.nn.Module).get("state_dict")
+    """See when modules give their state: where they fill the dict, so that no level of a tree has a frame more."""
+    name = "_save_to_state_dict"
+    original = vars(torch.nn.Module).get(name)
     if original is None:
-        missing_seams.note(seams.find(torch.nn.Module, "state_dict"))
+        missing_seams.note(seams.find(torch.nn.Module, name))
         return
 
     @looking_like(original)
-    def state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # A module asks each of those within it through here: only the outermost call is looked at.
-        if args or "destination" in kwargs:
-            return original(self, *args, **kwargs)
-        result = original(self, *args, **kwargs)
-        if type(result) is OrderedDict:
-            safely(_take, self, result)
-        return result
+    def _save_to_state_dict(self: Any, destination: Any, prefix: Any, *args: Any, **kwargs: Any) -> Any:
+        if not prefix and type(destination) is OrderedDict:
+            safely(_take, destination)
+        return original(self, destination, prefix, *args, **kwargs)
 
-    torch.nn.Module.state_dict = named(state_dict, torch.nn.Module, "state_dict")  # type: ignore[method-assign]
+    setattr(torch.nn.Module, name, named(_save_to_state_dict, torch.nn.Module, name))
 
 
-def _take(module: Any, state: Any) -> None:
-    """A module has given its state."""
-    if recorder.current() is None:
-        return
-    number = number_of(module)
-    _numbers[number] += 1
-    if not is_due(_numbers[number] - 1):
-        return
-    key, written = id(state), _times_written(module)
-    _taken[key] = weakref.ref(state, lambda _: _taken.pop(key, None)), sum(written.values())
-    for known in (_times, _numbers):
-        if len(known) > _MOST:
-            known.clear()
-    _times.update(written)
+def _take(state: Any) -> None:
+    """A module begins to give its state: it is known by the steps that had been made."""
+    key = id(state)
+    if key not in _taken and recorder.current() is not None:
+        _taken[key] = weakref.ref(state, lambda _: _taken.pop(key, None)), steps.steps_so_far()
 
 
-def _times_written(module: Any) -> dict[int, int]:
-    """By the address of each parameter, or of this rank's part of it, how often it has been written to."""
-    with torch._C.DisableTorchFunctionSubclass():
-        each = [(one, readable_memory.own_part(one)) for one in module.parameters()]
-        return {_address(own): one._version for one, own in each if own is not None and not one.is_inference()}
-
-
-def _address(tensor: torch.Tensor) -> int:
-    try:
-        return tensor.data_ptr()
-    except RuntimeError as error:  # it has no memory that could be asked for
-        signal_exceptions.let_through(error)
-        return 0
-
-
-def _is_outdated(module: Any, state: Any) -> bool:
-    """Whether a state dict was taken from a module that was written to since."""
-    ref, written = _taken.get(id(state), (None, 0))
-    return ref is not None and ref() is state and sum(_times_written(module).values()) != written
-
-
-def is_written_since(tensor: torch.Tensor) -> bool:
-    """Whether a tensor was written to after a module had last given it in a state dict."""
-    own = readable_memory.own_part(tensor)
-    return own is not None and not own.is_inference() and own._version > _times.get(_address(own), own._version)
+def _is_outdated(state: Any) -> bool:
+    """Whether a state dict was taken from a module before some step."""
+    ref, made = _taken.get(id(state), (None, 0))
+    return ref is not None and ref() is state and steps.steps_so_far() > made
 
 
 def _around(
@@ -134,7 +95,7 @@ def _around(
             site = user_lines.here()
             given = kwargs.get("state_dict", args[0] if args else ())
             itself = _itself(self, given) if owner == "module" else []
-            outdated = bool(itself) and _is_outdated(self, given)
+            outdated = bool(itself) and _is_outdated(given)
             _own.inside = True
             try:
                 result = original(self, *args, **kwargs)

@@ -27,8 +27,8 @@ Listener = Callable[[Any, str, int], "Callable[[], None] | None"]
 save_listeners: list[Listener] = []
 """Asked with what is saved, the path and the line: what to do once that is written."""
 
-load_listeners: list[Callable[[Any, str, int], None]] = []
-"""Given what a file held, its path and the line."""
+load_listeners: list[Callable[[Any, str, int, bool], None]] = []
+"""Given what a file held, its path, the line, and whether it is mapped and not read yet."""
 
 
 def watch() -> None:
@@ -127,7 +127,7 @@ def _around_load(how: str) -> Callable[[Any], Any]:
                 found = _described(result)
                 if how == "torch.load":
                     for listen in load_listeners:
-                        listen(result, path, site)
+                        listen(result, path, site, bool(kwargs.get("mmap")))
                 return result
             finally:
                 ended = writer.next()["n"]

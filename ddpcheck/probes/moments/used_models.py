@@ -6,6 +6,8 @@ also where somebody has written to such a model since its last call.
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,9 +24,9 @@ from ddpcheck.probes.layouts import declared, models
 from ddpcheck.probes.layouts.own_names import own_name
 from ddpcheck.probes.moments import unsharded
 from ddpcheck.probes.moments.sketch_rows import SketchRows
-from ddpcheck.probes.optimizers.steps import optimizers, steps_so_far
+from ddpcheck.probes.optimizers.steps import made, optimizers, steps_so_far
 from ddpcheck.probes.processes import later_records
-from ddpcheck.probes.recording import recorder, user_lines
+from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.tensor_references import Reference, reference
 from ddpcheck.probes.recording.unwatchable_moments import asleep, is_out_of_memory, is_tracing, overlooked
@@ -38,15 +40,15 @@ MOST_MODELS = 8
 
 
 class _Known:
-    """A model that no optimizer steps."""
+    """A module that was called by no other one."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_other: bool) -> None:
         self.steps = -1
         """Those that had been made at its last call."""
         self.uses = 0
         """Calls that came after another step than the one before."""
-        self.is_trained = False
-        """An optimizer was found to step it."""
+        self.is_other = is_other
+        """It is trained, or has no parameters, or is one of many that are called once."""
         self.few: list[Reference] = []
         """Some of its parameters, which say when it is written to."""
         self.written = self.changes = 0
@@ -65,9 +67,10 @@ class _Named(NamedTuple):
 class _Look(NamedTuple):
     """The call that is under way."""
 
+    thread: int
     model: int
-    owners: list[int]
-    """By tensor, the id of the module that has it."""
+    owners: list[tuple[int, bool]]
+    """By tensor, the id of the module that has it, and whether that one makes the tensor anew in this call."""
     records: list[tuple[partial[ModelUsed], dict[str, Any]]]
 
 
@@ -79,6 +82,10 @@ _known: dict[int, _Known] = {}
 _written: WeakKeyDictionary[recorder.Recorder, dict[int, tuple[str, ...]]] = WeakKeyDictionary()
 """By file and model: the names that stand in its last record."""
 _looks = 0
+_new: Counter[str] = Counter()
+"""By class, the modules that were called for the first time."""
+_stepped: tuple[tuple[int, int], set[int]] = ((-1, 0), set())
+"""The ids of all parameters that optimizers have, as of so many steps and optimizers."""
 
 
 def begins(writer: recorder.Recorder, module: torch.nn.Module) -> None:
@@ -88,33 +95,35 @@ def begins(writer: recorder.Recorder, module: torch.nn.Module) -> None:
         return
     steps = steps_so_far()
     module = module.module if isinstance(module, DistributedDataParallel) else module
-    number = number_of(module)
-    known = _known.get(number)
+    known = _known.get(number := number_of(module))
     if known is None:
         if len(_known) > MOST:
             _known.clear()
-        known = _known[number] = _Known()
-    if known.steps == steps:
+        kind = type(module).__name__
+        _new[kind] += 1
+        known = _known[number] = _Known(is_other=not is_due(_new[kind] - 1))
+    if known.steps == steps or _look is not None:
         return
     known.steps, known.uses = steps, known.uses + 1
-    if not _is_due(known, module):
-        return
-    stepped = _stepped()
-    known.is_trained = _is_stepped(module, stepped)
-    if known.is_trained or next(module.parameters(), None) is None:
-        return
-    with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-        _look = _begun(writer, module, stepped, steps, known.uses)
+    try:
+        with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+            _look = _begun(writer, module, number, known, steps) if _is_due(known, module) else None
+    except Exception as error:  # a class of the program's own, or a type that nothing can be computed with
+        signal_exceptions.let_through(error)
+        if is_out_of_memory(error):
+            overlooked("memory")
+        known.is_other = True
     CALLED = {id(module)} if _look is not None else None
 
 
 def ends(writer: recorder.Recorder) -> None:
     """It has ended, or failed: write down what was looked at when it began."""
     global _look, CALLED
-    look, called, _look, CALLED = _look, CALLED, None, None
-    if look is None or called is None:
+    look, called = _look, CALLED
+    if look is None or called is None or look.thread != threading.get_ident():
         return
-    used = bytes(owner in called for owner in look.owners)
+    _look = CALLED = None
+    used = bytes(owner in called and not is_made for owner, is_made in look.owners)
     for record, later in look.records:
         its = used if record.keywords["model"] == look.model else b""
         later_records.write(writer, partial(record, used=its), **later)
@@ -122,15 +131,14 @@ def ends(writer: recorder.Recorder) -> None:
 
 def _is_due(known: _Known, module: torch.nn.Module) -> bool:
     """Whether this use is looked at: always two in a row, since what happened between them says how it follows."""
-    if known.is_trained:
-        return is_due(known.uses)
+    if known.is_other:  # it may have been trained by an optimizer that is gone
+        return known.uses > 1 and known.uses & (known.uses - 1) == 0
     few = [one() for one in known.few]
     if not few or any(one is None for one in few):
         listed = list(module.parameters())
         known.few = [reference(one) for one in listed[:: max(1, len(listed) // (FEW - 1))][:FEW] + listed[-1:]]
         few = [one() for one in known.few]
-    with torch._C.DisableTorchFunctionSubclass():
-        written = sum(_times_written(one) for one in few if one is not None)
+    written = sum(_times_written(one) for one in few if one is not None)
     is_written, known.written = written != known.written, written
     known.changes += is_written
     numbers = (known.uses, known.changes) if is_written else (known.uses,)
@@ -145,42 +153,43 @@ def _times_written(parameter: torch.Tensor) -> int:
         return 0
 
 
-def _stepped() -> set[int]:
+def _are_stepped() -> set[int]:
     """The ids of all parameters that optimizers have, also before their first step."""
-    return {id(one) for optimizer in optimizers() for group in optimizer.param_groups for one in group["params"]}
+    global _stepped
+    now = steps_so_far(), made()
+    if _stepped[0] != now:
+        found = {id(one) for optimizer in optimizers() for group in optimizer.param_groups for one in group["params"]}
+        _stepped = now, found
+    return _stepped[1]
 
 
-def _is_stepped(module: torch.nn.Module, stepped: set[int]) -> bool:
+def _is_stepped(module: torch.nn.Module) -> bool:
+    stepped = _are_stepped()
     return any(id(one) in stepped for one in _parameters(module))
 
 
-def _begun(
-    writer: recorder.Recorder, module: torch.nn.Module, stepped: set[int], steps: int, uses: int
-) -> _Look | None:
+def _begun(writer: recorder.Recorder, module: torch.nn.Module, number: int, known: _Known, steps: int) -> _Look | None:
     global _looks
-    trained = [(n, one) for n, one in models.alive() if one is not module and _is_stepped(one, stepped)]
+    known.is_other = next(module.parameters(), None) is None or _is_stepped(module)
+    if known.is_other:
+        return None
+    trained = [(n, one) for n, one in models.alive() if one is not module and _is_stepped(one)]
     own = _named(writer, module)
     theirs = {id(t) for _, one in trained for t in (*_parameters(one), *one.buffers())}
     if len(own) > MOST or any(id(one.tensor) in theirs for one in own):
         return None  # a part of a model that is trained
-    number, site = number_of(module), user_lines.here()
+    site = user_lines.here()
     _looks += 1
     records = []
-    try:
-        for model, one in [(number, module), *trained[:MOST_MODELS]]:
-            named = own if one is module else _named(writer, one)
-            if len(named) * (SIZE + WIDTH + 1) > writer.room(ModelUsed) / 4 or len(named) > MOST:
-                return None
-            about: dict[str, Any] = {"look": _looks, "model": model, "kind": type(one).__name__, "steps": steps}
-            about |= {**writer.next(), "uses": uses, "site": site, "trained": one is not module}
-            about |= _names(writer, model, named)
-            records.append((partial(ModelUsed, **about), _looked(named)))
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        overlooked("memory")
-        return None
-    return _Look(number, list(_owners(module, own)), records)
+    for model, one in [(number, module), *trained[:MOST_MODELS]]:
+        named = own if one is module else _named(writer, one)
+        if len(named) * (SIZE + WIDTH + 1) > writer.room(ModelUsed) / 4 or len(named) > MOST:
+            return None
+        about: dict[str, Any] = {"look": _looks, "model": model, "kind": type(one).__name__, "steps": steps}
+        about |= {**writer.next(), "uses": known.uses, "site": site, "trained": one is not module}
+        looked = _looked(named)
+        records.append((partial(ModelUsed, **about, **_names(writer, model, named)), looked))
+    return _Look(threading.get_ident(), number, list(_owners(module, own)), records)
 
 
 def _parameters(module: torch.nn.Module) -> Iterator[torch.Tensor]:
@@ -226,12 +235,17 @@ def _sketch(one: _Named) -> torch.Tensor | None:
     return sketches.of_box(plain, one.shape, one.offset)
 
 
-def _owners(module: torch.nn.Module, named: Sequence[_Named]) -> Iterator[int]:
-    """By tensor, the id of the module that has it: what calls it is not known otherwise."""
+def _owners(module: torch.nn.Module, named: Sequence[_Named]) -> Iterator[tuple[int, bool]]:
+    """By tensor, the module that has it: what calls it is not known otherwise.
+
+    Buffers of a module in training mode are made anew by its call, and not read.
+    """
     owner = {
-        id(unsharded.sharded(tensor)): id(part)
+        id(unsharded.sharded(tensor)): part
         for part in module.modules()
         for tensor in (*part._parameters.values(), *part._buffers.values())
         if tensor is not None
     }
-    return (owner.get(id(one.tensor), 0) for one in named)
+    for one in named:
+        part = owner.get(id(one.tensor))
+        yield id(part), one.is_buffer and part is not None and part.training

@@ -292,13 +292,20 @@ def test_moments_that_the_program_has_made():
 
 def after_a_load(*ranks):
     """What the optimizers of ranks hold: the elements of a parameter, and of its moment."""
-    return of(*(Forms().read(22, "optimizer", weight("a", *own), moment("a", *its)) for own, its in ranks))
+    common = weight("b", 1, 5)
+    return of(*(Forms().read(22, "optimizer", common, weight("a", *own), moment("a", *its)) for own, its in ranks))
 
 
 def test_moments_of_another_rank():
     """Each has a parameter of its own, and all have the moments of one of these."""
     (found,) = after_a_load(((1, 2), (5, 6)), ((3, 4), (5, 6)), ((7, 8), (1, 9))).findings
     assert (found.rule, found.severity, found.ranks) == ("moments-of-another-rank", "error", (0, 1))
+
+
+def test_moments_of_a_member_that_others_take_over():
+    """They have no parameter in common: each trains a model of its own."""
+    ranks = (Forms().read(22, "optimizer", weight("a", *own), moment("a", 5, 6)) for own in ((1, 2), (3, 4)))
+    assert of(*ranks).findings == ()
 
 
 @pytest.mark.parametrize(
