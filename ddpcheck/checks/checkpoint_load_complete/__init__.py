@@ -13,7 +13,7 @@ CHECK = Check(
         Rule("state-dict-mismatch", "load_state_dict() rejects the keys or shapes of a checkpoint"),
         Rule("untouched-tensors", "a load leaves parameters or buffers untouched"),
         Rule("values-not-restored", "parameters or buffers differ from the saved ones after a load"),
-        Rule("state-kept-without-copy", "a load puts back the memory of the module itself, which was written to since"),
+        Rule("state-kept-without-copy", "a load puts back the memory of the module itself, taken before some steps"),
         Rule("partly-loaded-tensor", "a load writes some elements of a tensor, and not all"),
         Rule("load-not-verifiable", "tensors could not be overwritten before a load to test it"),
         Rule("unmatched-keys", "a load with strict=False skips parameters whose keys do not match"),

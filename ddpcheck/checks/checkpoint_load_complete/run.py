@@ -23,7 +23,7 @@ from ddpcheck.vocabulary.wording import count, listing, ranks_text
 _PARTED = PartedRow(
     rule="moments-of-other-weights",
     expected="parameters whose moments were loaded to be what was loaded with these",
-    found="other values than the load has left in {parameters} when the first step begins: {names}; their moments are "
+    found="nothing of what the load has left in {parameters} when the first step begins: {names}; their moments are "
     "what was loaded",
     words=Words(
         "they were initialised, or written to, after the load",
@@ -166,7 +166,7 @@ def _lost(world: World, unmatched: Collection[CallSite | None]) -> Iterator[Find
 
 
 def _outdated(loads: Iterable[ModuleLoad]) -> Iterator[Finding]:
-    """State that was taken from a module without a copy, was written to since, and is to be put back."""
+    """State that was taken from a module without a copy, before some steps, and is to be put back."""
     outdated = (one for one in loads if one.record.outdated and not one.is_filled)
     for where, found in by_key((one.where, one) for one in outdated).items():
         record = found[0].record
@@ -177,7 +177,7 @@ def _outdated(loads: Iterable[ModuleLoad]) -> Iterator[Finding]:
             subject=record.kind,
             expected="a load to put back what was taken before",
             found=f"{count(len(record.itself), 'tensor')} given the memory that they are in "
-            f"({listing(record.itself, 3)}): it was written to since that state was taken, and stays as it is",
+            f"({listing(record.itself, 3)}): steps were made since that state was taken, and it stays as it is",
             cause="state_dict() gives the tensors themselves, and no copy",
             advice="Take a copy: copy.deepcopy(model.state_dict()).",
             where=where,
