@@ -17,7 +17,7 @@ from ddpcheck.probes.moments import used_models
 @pytest.fixture(autouse=True)
 def _from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
-    for name in ("_known", "_written"):
+    for name in ("_known", "_new", "_written"):
         monkeypatch.setattr(used_models, name, type(getattr(used_models, name))())
     monkeypatch.setattr(used_models, "_looks", 0)
 
