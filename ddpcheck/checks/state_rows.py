@@ -38,7 +38,7 @@ def read_states(transfers: Iterable[Transfer], rows: Sequence[StateRow]) -> tupl
     findings = []
     for row in rows:
         mine = (d for d in each if d.answer == row.answer and d.transfer.how in row.transfers)
-        groups = by_key(((str(d.transfer.taken.where), d.matters), d) for d in mine)
+        groups = by_key(((str(d.transfer.load.where), d.matters), d) for d in mine)
         findings += [_finding(row, its) for its in groups.values()]
     return names, findings
 
@@ -104,8 +104,8 @@ def _finding(row: StateRow, its: Sequence[Deviation]) -> Finding:
         found=row.found.format(**texts),
         cause=words.cause.format(**texts),
         advice=words.advice.format(**texts),
-        where=transfer.taken.where,
+        where=transfer.load.where,
         count=len(names),
         links=("loaded state", *(f"entry {name}" for name in names[:10])),
-        proof=transfer.given.rank.proof(transfer.given.record.site),
+        proof=transfer.save.rank.proof(transfer.save.record.site),
     )

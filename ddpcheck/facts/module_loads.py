@@ -42,7 +42,7 @@ class ModuleLoad(NamedTuple):
 
     @property
     def is_partial(self) -> bool:
-        """Whether something was left as it was, and nobody knows whether it was to be."""
+        """Whether something stayed as it was; whether it was to, is not known."""
         return bool(self.lacking) or (bool(self.record.itself) and not self.is_filled)
 
 

@@ -31,7 +31,7 @@ class Piece(NamedTuple):
     entry: ev.Entry
     digest: bytes
     sums: Numbers
-    """Its sketch, the sum of all elements, and that of their squares; not a number where nobody knows."""
+    """Its sketch, the sum of all elements, and that of their squares; not a number where it is not known."""
 
     @property
     def sketch(self) -> Numbers:
@@ -63,7 +63,7 @@ class Piece(NamedTuple):
 
     @property
     def box(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """Where it lies in the whole, and its shape; None where nobody knows."""
+        """Where it lies in the whole, and its shape; None where it is not known."""
         layout = self.entry.layout
         if layout is None or not layout.sharded:
             shape = shape_of(self.entry.kind)
@@ -94,7 +94,7 @@ class State:
 
     @property
     def all_seen(self) -> bool:
-        """Whether every entry was looked at: of one that was not, nobody knows whether it is there."""
+        """Whether every entry was looked at: one that was not may be there or not."""
         return not self.form.left_out
 
 
@@ -194,7 +194,7 @@ def whole(pieces: Iterable[Piece]) -> Sums | None:
 
 
 def covered(pieces: Iterable[Piece]) -> tuple[int, int] | None:
-    """The elements of these parts, each counted once, and those of the whole tensor; None where nobody knows."""
+    """The elements of these parts, each counted once, and those of the whole tensor; None where it is not known."""
     boxes: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
     shape: tuple[int, ...] | None = None
     for piece in pieces:
@@ -256,7 +256,7 @@ def saved_at(world: World, path: str, before: float) -> list[State]:
 
 
 def _is_replaced(world: World, state: State, path: str, before: float) -> bool:
-    """Whether something else stands there since: what, nobody has looked at."""
+    """Whether something else stands there since: what it is, was not looked at."""
     since = state.record.at
     again = any(
         since < one.at < before and path in known_as(world, one.path, one.at, before)

@@ -32,10 +32,10 @@ class Transfer(NamedTuple):
     before: Mapping[str, Sequence[Piece]]
     """Of all ranks that have saved something under the name, or have saved what was read."""
     after: Mapping[str, Sequence[Piece]]
-    given: State
-    """The first of the saves."""
-    taken: State
-    """The first of the loads."""
+    save: State
+    """The first of them."""
+    load: State
+    """The first of them."""
     proves: frozenset[Proof]
     are_apart: bool
     """Ranks step copies each for itself, and one's state may serve all."""
@@ -62,7 +62,7 @@ def reason(world: World) -> str:
 
 
 def is_cut(pieces: Sequence[Piece]) -> bool:
-    """Whether somebody says that these are parts."""
+    """Whether any of these is declared a part."""
     return any(one.sharded for one in pieces)
 
 

@@ -158,7 +158,7 @@ def _deviation(follower: Follower, pattern: Pattern, names: list[str], each: lis
 
 
 def _on_all_ranks(found: Followed, followers: Sequence[Follower]) -> Mapping[int, Share]:
-    """The uses in which it follows on all ranks: where it does on some alone, nobody knows what it was to do."""
+    """The uses in which it follows on all ranks: where it does on some alone, what it was to do is not known."""
     one = found.follower
     idle = {
         use.steps

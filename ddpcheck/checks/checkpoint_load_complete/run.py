@@ -80,7 +80,7 @@ def _loads_may_race(world: World) -> bool:
 
 
 def _refused(world: World) -> Iterator[Finding]:
-    """load_state_dict has raised, and nobody has caught it."""
+    """load_state_dict has raised, and nothing has caught it."""
     raised = [
         (rank, r)
         for rank, r in world.of(ev.Raised)

@@ -1,7 +1,7 @@
 """Models that no optimizer steps, when they are called: what they hold, beside what the trained ones hold then.
 
 Such are copies that follow a model: rollout engines, averages, teachers. Looks follow the number of steps, and come
-also where somebody has written to such a model since its last call.
+also where such a model was written to since its last call.
 """
 
 from __future__ import annotations
