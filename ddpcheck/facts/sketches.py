@@ -56,7 +56,7 @@ class PartLeft(NamedTuple):
         return self.error <= _ERROR and self.share <= _ERRORS * self.error
 
 
-_ERROR, _ERRORS = 0.3, 1.5
+_ERROR, _ERRORS = 0.3, 2.0
 """A share that is known less well says nothing; and by how many times its error one that is none may be off."""
 
 

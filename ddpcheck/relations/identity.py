@@ -170,8 +170,9 @@ def shared(group: Sequence[OptimizerLoad]) -> Parted:
 
 
 def _have_some_alike(one: OptimizerLoad, other: OptimizerLoad) -> bool:
-    """Whether two ranks hold any parameter alike: else each trains a model of its own."""
-    return any(name in other.weights and other.weights[name].digest == its.digest for name, its in one.weights.items())
+    """Whether two ranks hold any parameter alike, of this optimizer or none: else each trains a model of its own."""
+    mine, theirs = ({**each.loaded, **each.weights} for each in (one, other))
+    return any(name in theirs and theirs[name].digest == its.digest for name, its in mine.items())
 
 
 def parted(group: Sequence[OptimizerLoad]) -> list[Parted]:
