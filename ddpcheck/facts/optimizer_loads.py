@@ -39,9 +39,10 @@ def of(world: World) -> list[list[OptimizerLoad]]:
 
 
 def _of(world: World, read: State) -> OptimizerLoad:
-    weights, moments = {}, {}
-    for piece in read.pieces:
-        name = piece.entry.name.removesuffix(f" {piece.entry.key}") if piece.entry.key else piece.entry.name
+    weights, moments, name = {}, {}, ""
+    for piece in read.pieces:  # each parameter comes before what is kept for it
+        if piece.entry.role == "parameter":
+            name = piece.entry.name
         if piece.entry.role == "parameter" and piece.seen:
             weights[name] = piece
         elif piece.seen and is_varied(piece):
