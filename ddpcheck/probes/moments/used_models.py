@@ -243,8 +243,7 @@ def _owners(module: torch.nn.Module, named: Sequence[_Named]) -> Iterator[tuple[
     owner = {
         id(unsharded.sharded(tensor)): part
         for part in module.modules()
-        for tensor in (*part._parameters.values(), *part._buffers.values())
-        if tensor is not None
+        for tensor in (*part.parameters(recurse=False), *part.buffers(recurse=False))
     }
     for one in named:
         part = owner.get(id(one.tensor))
