@@ -34,12 +34,12 @@ def read_states(transfers: Iterable[Transfer], rows: Sequence[StateRow]) -> tupl
     """The names that were compared, and the findings of all rows: one for each line that loads."""
     compared = [identity(one) for one in transfers]
     names = {name for one in compared for name in one.names}
-    each = [one for found in compared for one in found.deviations]
+    deviations = [one for found in compared for one in found.deviations]
     findings = []
     for row in rows:
-        mine = (d for d in each if d.answer == row.answer and d.transfer.how in row.transfers)
+        mine = (d for d in deviations if d.answer == row.answer and d.transfer.how in row.transfers)
         groups = by_key(((str(d.transfer.load.where), d.matters), d) for d in mine)
-        findings += [_finding(row, its) for its in groups.values()]
+        findings += [_finding(row, each) for each in groups.values()]
     return names, findings
 
 
@@ -59,12 +59,12 @@ class PartedRow(NamedTuple):
 def read_parted(each: Iterable[Parted], row: PartedRow) -> list[Finding]:
     """The findings of a row: one for each line that loads."""
     groups = by_key((str(one.loads[0].read.where), one) for one in each if one.names)
-    return [_parted_finding(row, its) for its in groups.values()]
+    return [_parted_finding(row, each) for each in groups.values()]
 
 
-def _parted_finding(row: PartedRow, its: Sequence[Parted]) -> Finding:
-    names = list(dict.fromkeys(name for one in its for name in one.names))
-    loads = [load for one in its for load in one.loads]
+def _parted_finding(row: PartedRow, each: Sequence[Parted]) -> Finding:
+    names = list(dict.fromkeys(name for one in each for name in one.names))
+    loads = [load for one in each for load in one.loads]
     ranks = tuple(sorted({load.rank.rank for load in loads}))
     texts = {"names": listing(names), "parameters": count(len(names), "parameter"), "ranks": ranks_text(ranks)}
     return Finding(
@@ -82,9 +82,9 @@ def _parted_finding(row: PartedRow, its: Sequence[Parted]) -> Finding:
     )
 
 
-def _finding(row: StateRow, its: Sequence[Deviation]) -> Finding:
-    first, transfer = its[0], its[0].transfer
-    names = list(dict.fromkeys(name for one in its for name in one.names))
+def _finding(row: StateRow, each: Sequence[Deviation]) -> Finding:
+    first, transfer = each[0], each[0].transfer
+    names = list(dict.fromkeys(name for one in each for name in one.names))
     words = row.causes.get("trained" if first.matters else "") or row.causes[""]
     piece = transfer.before[names[0]][0]
     subject = piece.entry.of or names[0]
@@ -98,7 +98,7 @@ def _finding(row: StateRow, its: Sequence[Deviation]) -> Finding:
     return Finding(
         rule=row.rule,
         severity=row.severity if first.matters else "warning",
-        ranks=tuple(sorted({rank for one in its for rank in one.ranks})),
+        ranks=tuple(sorted({rank for one in each for rank in one.ranks})),
         subject=subject,
         expected=row.expected.format(**texts),
         found=row.found.format(**texts),

@@ -152,7 +152,7 @@ class Follower(NamedTuple):
     """Its parameters that have no counterpart by name, though the trained model has others of their shapes."""
     uses: Sequence[Use]
     often: int
-    """Its uses, as far as is known: those that were looked at, and those between."""
+    """How often it was used, up to the last use that was looked at."""
     begun_as: frozenset[int]
     """The trained models that it was a copy of when both were used for the first time."""
     written_at: CallSite | None
@@ -303,10 +303,10 @@ def _named_alike(own: Mapping[str, Value], trained: Mapping[str, Value]) -> dict
     """By name: that of a trained tensor of the same shape, where most have one behind one prefix."""
     ends: Counter[tuple[str, str]] = Counter()
     for name, value in own.items():
-        for other, its in trained.items():
-            if value.shape == its.shape and (other == name or other.endswith("." + name)):
+        for other, candidate in trained.items():
+            if value.shape == candidate.shape and (other == name or other.endswith("." + name)):
                 ends[other[: -len(name)], ""] += 1
-            elif value.shape == its.shape and name.endswith("." + other):
+            elif value.shape == candidate.shape and name.endswith("." + other):
                 ends["", name[: -len(other)]] += 1
     if not ends:
         return {}

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ddpcheck import evidence as ev
-from ddpcheck.evidence.sketches import NUMBERS
 from ddpcheck.facts import logical_tensors, moments, sketches, states
 from ddpcheck.facts.sketches import Numbers, PartLeft
 from ddpcheck.facts.states import Piece, State
@@ -125,8 +124,8 @@ def _is_loaded_in_vain(rank: Rank, read: State, model: ev.Model) -> bool:
 def _under_names(read: State, matrices: Mapping[str, Matrix]) -> dict[str, Piece]:
     """By the names of all matrices, what was read; nothing where some were not, or have another shape."""
     prefix = states.prefix(read, matrices)
-    its = {piece.entry.name: piece for piece in read.pieces}
-    found = {name: its[f"{prefix}{name}"] for name in matrices} if prefix is not None else {}
+    pieces = {piece.entry.name: piece for piece in read.pieces}
+    found = {name: pieces[f"{prefix}{name}"] for name in matrices} if prefix is not None else {}
     is_whole = all(one.size == matrices[name].shape and np.isfinite(one.sums).all() for name, one in found.items())
     return found if is_whole else {}
 
@@ -134,8 +133,9 @@ def _under_names(read: State, matrices: Mapping[str, Matrix]) -> dict[str, Piece
 def _lost(
     rank: Rank, read: State, model: ev.Model, given: Mapping[str, Piece], matrices: Mapping[str, Matrix]
 ) -> Iterator[LostRead]:
-    if any(sketches.are_alike(one.sums[:NUMBERS], matrices[name].sketch) for name, one in given.items()):
+    pairs = [(one.sketch, matrices[name].sketch) for name, one in given.items()]
+    if any(sketches.are_alike(*pair) for pair in pairs):
         return
-    left = sketches.share_of((one.sums[:NUMBERS], matrices[name].sketch) for name, one in given.items())
+    left = sketches.share_of(pairs)
     if left is not None and left.is_nothing:
         yield LostRead(rank, read, model, tuple(given), left)

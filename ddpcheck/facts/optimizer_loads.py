@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from math import prod
 from typing import NamedTuple
@@ -61,14 +62,13 @@ def _loaded(world: World, read: State) -> dict[str, Piece]:
     record = read.record
     assert isinstance(record, ev.StateRead)
     since = max((one.n for one in read.rank.of(ev.Step) if one.n < record.n), default=0)
-    found: dict[str, tuple[int, Piece]] = {}
-    several: set[str] = set()
+    last: dict[str, Piece] = {}
+    models: dict[str, set[int]] = defaultdict(set)
     for state in states.reads(world):
         if state.rank is read.rank and state.how in ("module", "dcp.load") and since < state.record.n < record.n:
             assert isinstance(state.record, ev.StateRead)
             for one in state.pieces:
                 if one.entry.role == "parameter" and one.seen:
-                    model, _ = found.setdefault(one.entry.of, (state.record.model, one))
-                    several |= {one.entry.of} if state.record.model not in (model, -1) and model != -1 else set()
-                    found[one.entry.of] = max(model, state.record.model), one
-    return {name: one for name, (_, one) in found.items() if name not in several}
+                    last[one.entry.of] = one
+                    models[one.entry.of].add(state.record.model)
+    return {name: one for name, one in last.items() if len(models[name] - {-1}) < 2}

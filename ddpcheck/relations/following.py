@@ -142,8 +142,8 @@ def _instead(
     if own is not None and own.is_none:
         return _Apart(use, share.share, "left out", None) if abs(share.share) > own.error + share.error else None
     for source in use.sources(name, follower.trained):
-        its = use.share(name, source)
-        if its is None or its.is_none or not its.is_alike(share):
+        other = use.share(name, source)
+        if other is None or other.is_none or not other.is_alike(share):
             continue
         if source.name != follower.names[name]:
             return _Apart(use, share.share, "other name", source)

@@ -80,7 +80,7 @@ def rank(by_name: Mapping[str, Update], number: int = 6, start: int = 50, **more
     return found
 
 
-def said(*ranks: list[Made]) -> Any:
+def judged(*ranks: list[Made]) -> Any:
     result = judge(world(*ranks))
     return result, [(one.rule, one.subject, one.count, one.ranks) for one in result.findings]
 
@@ -88,14 +88,14 @@ def said(*ranks: list[Made]) -> Any:
 @pytest.mark.parametrize("update", [copied, averaged])
 def test_all_take_over_the_same(update: Update) -> None:
     ours = rank(dict.fromkeys(NAMES, update))
-    result, found = said(ours, ours)
+    result, found = judged(ours, ours)
     assert (found, result.checked, result.of) == ([], 5, 6)
 
 
 @pytest.mark.parametrize(("update", "how"), [(copied, "all of it"), (averaged, "a share of 0.1")])
 def test_a_tensor_that_is_left_out(update: Update, how: str) -> None:
     ours = rank({**dict.fromkeys(NAMES, update), "c": kept})
-    result, found = said(ours, ours)
+    result, found = judged(ours, ours)
     assert found == [("tensors-left-out", "Net.c", 5, (0, 1))]
     assert result.findings[0].found.endswith(f"at 5 uses at which others take over {how}")
     assert result.findings[0].severity == "warning"
@@ -103,43 +103,43 @@ def test_a_tensor_that_is_left_out(update: Update, how: str) -> None:
 
 def test_most_are_left_out() -> None:
     """Two are enough to say that it follows."""
-    assert said(rank({"c": kept, "d": kept}))[1] == [("tensors-left-out", "Net.c", 5, (0,))]
-    result, found = said(rank({"b": kept, "c": kept, "d": kept}))
+    assert judged(rank({"c": kept, "d": kept}))[1] == [("tensors-left-out", "Net.c", 5, (0,))]
+    result, found = judged(rank({"b": kept, "c": kept, "d": kept}))
     assert (found, result.checked) == ([], 0)
 
 
 def test_what_is_not_used_may_be_anything() -> None:
-    assert said(rank({"c": kept}, called="abd"))[1] == []
+    assert judged(rank({"c": kept}, called="abd"))[1] == []
 
 
 def test_a_model_that_follows_none() -> None:
-    result, found = said(rank(dict.fromkeys(NAMES, kept)))
+    result, found = judged(rank(dict.fromkeys(NAMES, kept)))
     assert (result.checked, found) == (0, [])
     assert result.skipped_because.startswith("ddpcheck saw no model that takes over")
-    assert said([])[0].skipped_because.startswith("ddpcheck saw no model that no optimizer steps")
+    assert judged([])[0].skipped_because.startswith("ddpcheck saw no model that no optimizer steps")
 
 
 def test_once_may_be_meant() -> None:
-    assert said(rank({"c": kept}, number=2))[1] == []
+    assert judged(rank({"c": kept}, number=2))[1] == []
 
 
 def test_tensors_that_are_exchanged() -> None:
-    result, found = said(rank({"a": exchanged, "b": exchanged}))
+    result, found = judged(rank({"a": exchanged, "b": exchanged}))
     assert found == [("tensor-of-another-name", "Net.a", 5, (0,))]
     assert "a has that of b" in result.findings[0].found
 
 
 def test_tensors_of_another_moment() -> None:
-    assert said(rank({"d": earlier}))[1] == [("tensors-of-another-moment", "Net.d", 5, (0,))]
-    assert said(rank(dict.fromkeys(NAMES, earlier)))[1] == []  # all of them: it follows a step behind
+    assert judged(rank({"d": earlier}))[1] == [("tensors-of-another-moment", "Net.d", 5, (0,))]
+    assert judged(rank(dict.fromkeys(NAMES, earlier)))[1] == []  # all of them: it follows a step behind
 
 
 def test_of_several_steps_it_is_known_who_moves() -> None:
     """An average that is used now and then: by what numbers it comes nearer is not known."""
     ours = dict.fromkeys(NAMES, drifting)
-    result, found = said(rank(ours))
+    result, found = judged(rank(ours))
     assert (result.checked, found) == (0, [])
-    assert said(rank({**ours, "b": kept}))[1] == [("tensors-left-out", "Net.b", 5, (0,))]
+    assert judged(rank({**ours, "b": kept}))[1] == [("tensors-left-out", "Net.b", 5, (0,))]
 
 
 def test_something_else_is_written() -> None:
@@ -148,7 +148,7 @@ def test_something_else_is_written() -> None:
     def noise(name: str, own: Tensors, now: Tensors, before: Tensors) -> NDArray[np.float64]:
         return own[name] + drawn(int(abs(own[name][0, 0]) * 1e6))[name]
 
-    result, found = said(rank({"c": noise}))
+    result, found = judged(rank({"c": noise}))
     assert (result.checked, found) == (0, [])
 
 
@@ -158,18 +158,18 @@ def test_buffers_may_change_by_themselves() -> None:
 
     ours = rank({"d": counted})
     of_buffers = [(kind, {**fields, "buffers": 1}) for kind, fields in ours]
-    result, found = said(of_buffers)
+    result, found = judged(of_buffers)
     assert (result.checked, found) == (5, [])
 
 
 def test_a_buffer_that_is_left_out() -> None:
     ours = [(kind, {**fields, "buffers": 1}) for kind, fields in rank({**dict.fromkeys(NAMES, averaged), "d": kept})]
-    assert said(ours)[1] == [("tensors-left-out", "Net.d", 5, (0,))]
+    assert judged(ours)[1] == [("tensors-left-out", "Net.d", 5, (0,))]
 
 
 def test_ranks_on_which_it_follows_nothing() -> None:
     """Such ranks may have another part; what all of them hold in evaluations, parameter-sync compares."""
-    result, found = said(rank({}), rank(dict.fromkeys(NAMES, kept)))
+    result, found = judged(rank({}), rank(dict.fromkeys(NAMES, kept)))
     assert (result.checked, found) == (0, [])
 
 
@@ -181,7 +181,7 @@ def test_a_tensor_that_is_left_out_now_and_then(uses: set[int]) -> None:
     def some(name: str, own: Tensors, now: Tensors, before: Tensors) -> NDArray[np.float64]:
         return own[name] if next(times) in uses else now[name]
 
-    result, found = said(rank({"c": some}))
+    result, found = judged(rank({"c": some}))
     assert (found, result.checked, result.of) == ([], 5 - len(uses), 6)
 
 
@@ -191,7 +191,7 @@ def test_tensors_of_other_names_are_not_compared() -> None:
         (kind, {**fields, "names": ["x" if one == "c" and not fields["trained"] else one for one in fields["names"]]})
         for kind, fields in rank({})
     ]
-    result, found = said(ours)
+    result, found = judged(ours)
     assert (found, result.checked, result.of) == ([], 0, 6)
 
 
@@ -232,16 +232,16 @@ def two(first: Mapping[str, int], starts: tuple[int, int] = (1, 2), known: bool 
 
 def test_one_tensor_of_another_model() -> None:
     """What it is to follow, nobody says: such a use is not compared."""
-    result, found = said(two({"a": 1, "b": 1, "c": 0, "d": 1}))
+    result, found = judged(two({"a": 1, "b": 1, "c": 0, "d": 1}))
     assert (result.checked, found) == (0, [])
 
 
 def test_a_copy_of_one_that_follows_another() -> None:
-    result, found = said(two(dict.fromkeys(NAMES, 0)))
+    result, found = judged(two(dict.fromkeys(NAMES, 0)))
     assert found == [("follower-of-another-model", "Net.a", 6, (0,))]
     assert result.checked == 0
     assert "all 4 tensors following a Net that it did not begin as a copy of" in result.findings[0].found
-    assert said(two(dict.fromkeys(NAMES, 1)))[1] == []
+    assert judged(two(dict.fromkeys(NAMES, 1)))[1] == []
 
 
 # --- parts
@@ -276,10 +276,10 @@ def sharded(by_name: Mapping[str, Update]) -> list[list[Made]]:
 
 
 def test_parts_add_up() -> None:
-    result, found = said(*sharded({}))
+    result, found = judged(*sharded({}))
     assert (found, result.checked) == ([], 5)
-    assert said(*sharded({"b": kept}))[1] == [("tensors-left-out", "Net.b", 5, (0, 1))]
-    assert said(sharded({"b": kept})[0])[0].checked == 0  # of one part nothing follows
+    assert judged(*sharded({"b": kept}))[1] == [("tensors-left-out", "Net.b", 5, (0, 1))]
+    assert judged(sharded({"b": kept})[0])[0].checked == 0  # of one part nothing follows
 
 
 def test_copies_of_what_differs_differ() -> None:

@@ -117,7 +117,7 @@ def _prefix_advice(prefix: str) -> str:
 def _untouched(loads: Iterable[ModuleLoad]) -> Iterator[Finding]:
     for where, found in by_key((one.where, one) for one in loads if one.fit).items():
         one, record, prefix = found[0], found[0].record, found[0].prefix
-        silent = not record.strict and one.fit != "prefix"
+        is_silent = record.thrown_away or one.fit != "prefix"
         certain = record.thrown_away and one.fit != "shape"
         yield Finding(
             rule="unmatched-keys",
@@ -127,7 +127,7 @@ def _untouched(loads: Iterable[ModuleLoad]) -> Iterator[Finding]:
             expected="load_state_dict to find the module's parameters in the checkpoint",
             found=f"{len(one.lacking)} of {count(record.total, 'key')} missing ({listing(one.lacking, 3)}) and "
             f"{len(one.spare)} that belong nowhere ({listing(one.spare, 3)}); with strict=False "
-            + ("nothing is said of it" if silent or record.thrown_away else "only what it returns says so"),
+            + ("no error reports them" if is_silent else "only its return value names them"),
             cause=_prefix_cause(prefix)
             if prefix
             else "the names in the checkpoint are not those of the module"

@@ -73,7 +73,7 @@ def judge(world: World) -> Judged:
     return Judged(
         checked=len(uses),
         of=max(len(uses), sum(often.values())),
-        findings=tuple(_finding(its) for its in groups.values()),
+        findings=tuple(_finding(each) for each in groups.values()),
         skipped_because="" if uses else _NONE_FOLLOWS if every else _NONE_USED,
     )
 
@@ -82,8 +82,8 @@ _NONE_USED = "ddpcheck saw no model that no optimizer steps being used again and
 _NONE_FOLLOWS = "ddpcheck saw no model that takes over the same of several tensors of a trained one between its uses"
 
 
-def _finding(its: Sequence[Deviation]) -> Finding:
-    first = its[0]
+def _finding(each: Sequence[Deviation]) -> Finding:
+    first = each[0]
     follower, row, some = first.follower, _ROWS[first.pattern], len(first.names) > 1
     what = "all of it" if abs(first.share - 1) < COPIED else f"a share of {first.share:.4g}"
     texts = {
@@ -101,7 +101,7 @@ def _finding(its: Sequence[Deviation]) -> Finding:
     return Finding(
         rule=row.rule,
         severity="warning",
-        ranks=tuple(sorted({rank for one in its for rank in one.follower.ranks})),
+        ranks=tuple(sorted({rank for one in each for rank in one.follower.ranks})),
         subject=f"{follower.kind}.{first.names[0]}",
         step=first.first.steps,
         expected=row.expected,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -85,14 +85,11 @@ def _looked(
     entries = [entry for entry, _ in each]
     tensors = [value if not names_alone and _is_seen(value) else None for _, value in each]
     others = {place: _digest_of(value) for place, (_, value) in enumerate(each) if tensors[place] is None}
-    digests = derived(partial(_put, others), fast_digests.queued(tensors))
+    found = fast_digests.queued(tensors)
+    # Later, where a device is still computing them.
+    digests = _put(others, found) if isinstance(found, bytes) else Derived(partial(_put, others), found)
     rows = [_sums(e, t, of_moments) if sums and t is not None else None for e, t in zip(entries, tensors, strict=True)]
     return Looked(_form(writer, entries, more), digests, SketchRows(rows, SUMS).packed(), entries, tensors, [])
-
-
-def derived(make: Callable[..., bytes], found: Any) -> bytes | Derived:
-    """What is made of digests: later, where a device is still computing them."""
-    return make(found) if isinstance(found, bytes) else Derived(make, found)
 
 
 def _put(others: dict[int, bytes], found: bytes) -> bytes:

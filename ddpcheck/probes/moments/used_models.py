@@ -125,8 +125,8 @@ def ends(writer: recorder.Recorder) -> None:
     _look = CALLED = None
     used = bytes(owner in called and not is_made for owner, is_made in look.owners)
     for record, later in look.records:
-        its = used if record.keywords["model"] == look.model else b""
-        later_records.write(writer, partial(record, used=its), **later)
+        is_called = record.keywords["model"] == look.model
+        later_records.write(writer, partial(record, used=used if is_called else b""), **later)
 
 
 def _is_due(known: _Known, module: torch.nn.Module) -> bool:

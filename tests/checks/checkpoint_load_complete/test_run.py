@@ -32,7 +32,7 @@ def test_names_that_do_not_fit(missing, unexpected, cause):
     (finding,) = ask(COMPLETE, loads, loads).findings
     assert (finding.severity, finding.ranks, finding.where) == ("error", (0, 1), at(6))
     assert cause in finding.cause
-    assert finding.found.endswith("with strict=False nothing is said of it")
+    assert finding.found.endswith("with strict=False no error reports them")
     # Who looks at the missing keys may mean it; but not that a prefix is in the way.
     looked_at = ask(COMPLETE, *[[loaded("module", 6, **names)]] * 2).findings
     assert [f.severity for f in looked_at] == ["warning"] * ("'" in cause)
