@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
+from ddpcheck.checks.registry import checks
 from tests.site.page_code import ROOT, Block, Running, blocks, comparable, pages, parts
 
 EVERY = [block for page in pages() for block in blocks(page)]
@@ -56,6 +58,14 @@ def test_what_stands_elsewhere_is_the_same() -> None:
 def test_languages_are_named() -> None:
     """Commands are `bash`: nothing is left out of this test by another name."""
     assert {b.language for b in EVERY} & {"sh", "shell", "console", "py", "pycon"} == set()
+
+
+def test_verdicts_count_every_check() -> None:
+    """A check more is one more that holds, or is not checked, in each run that a page shows as held."""
+    texts = [" ".join(block.text.split()) for block in EVERY if "shows" in block.said and "HELD" in block.text]
+    counts = [re.findall(r"(\d+) checks held in .*?, (\d+) not checked", text) for text in texts]
+    assert counts
+    assert [sum(map(int, pair)) for found in counts for pair in found] == [len(checks())] * len(counts)
 
 
 @pytest.mark.long
