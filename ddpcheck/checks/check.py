@@ -63,6 +63,8 @@ class Check(NamedTuple):
     """The assertions that hold it inside a ``ddp`` test."""
     of_endings: bool = False
     """It is about how a program ends: every program shows it, and one that was interrupted does not."""
+    compares_ranks: bool = True
+    """Else it is of each rank by itself: that it holds does not alone make a run that was checked."""
     stops: bool = False
     """A finding of it says why a program came to a stop: it is reported whichever checks were chosen."""
     told_at_end: bool = False

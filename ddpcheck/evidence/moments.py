@@ -111,6 +111,33 @@ class Contributions(Record, frozen=True, kw_only=True):
             raise ValueError("each piece comes after some of the calls")
 
 
+class NotFinite(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """Losses of one line that were NaN or infinite, one after another, from a step on: none of it was finite since."""
+
+    site: int
+    """That of the backward() calls."""
+    backward: int
+    """The first one, counted as in Contributions."""
+    is_nan: bool
+    """The first one's loss; else it was infinite."""
+    optimizer: int
+    number: int
+    """The step that was made on it."""
+    times: int
+    """Such losses on which a step was made."""
+
+
+class Losses(Record, frozen=True, kw_only=True):
+    """The losses of the backward() calls since the record before, as far as each is one number."""
+
+    share: ClassVar[float] = 0.01
+
+    met: int
+    finite: int
+    unlike: list[NotFinite]
+    """By line, those that go on."""
+
+
 class Modes(Record, frozen=True, kw_only=True):
     """How a model's forwards ran that came before a backward()."""
 

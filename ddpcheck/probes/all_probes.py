@@ -53,6 +53,7 @@ PROBES = (
     "moments.unsharded",
     "moments.windows",
     "moments.loss_weights",
+    "moments.losses",
     "ddp.module_calls",
     "data.dataloaders",
     "data.sequence_parts",

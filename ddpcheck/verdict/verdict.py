@@ -284,8 +284,8 @@ def without_errors(checks: Mapping[str, CheckResult], understood: bool) -> Liter
         return "nothing-checked"
     asked = {check for check, result in checks.items() if result.checked}
     left_out = {check for check, result in checks.items() if result.skipped_because == NOT_ASKED}
-    # What every program shows that starts and ends does not alone make a run that was checked.
-    endings = set(those("of_endings"))
+    # What every program shows that starts, trains and ends does not alone make a run that was checked.
+    endings = {check for check, its in every_check().items() if its.of_endings or not its.compares_ranks}
     ends_alone = set(every_check()) - left_out <= endings
     return "held" if asked - endings or (asked and ends_alone) else "nothing-checked"
 

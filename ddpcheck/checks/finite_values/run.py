@@ -1,0 +1,156 @@
+"""Where did the first number come up that is not finite? Judge of finite-values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ddpcheck.checks.rows import Words
+from ddpcheck.facts import finite
+from ddpcheck.facts.finite import First, Moment
+from ddpcheck.judging.world import Judged, World
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count, listing, ranks_text
+
+
+class _Row(NamedTuple):
+    rule: str
+    expected: str
+    found: str
+    causes: Mapping[bool | None, Words]
+    """By whether what came before it was looked at, and was finite."""
+
+
+_STOP = "Stop on all ranks alike at the first loss that is not finite; anomaly detection names its operation."
+_GUARD = "Guard the operation (an epsilon below the root, a clamp before the logarithm), not its result."
+_GRADIENTS = "a gradient to be finite where the loss is, in every step that is made on it"
+_PARAMETERS = "parameters to stay finite"
+_ROWS: Mapping[Moment, _Row] = {
+    "loss": _Row(
+        "loss-not-finite",
+        "every loss that a step is made on to be finite",
+        "{value} on {ranks}{others}{since}; {before}",
+        {
+            True: Words(
+                "an operation of the forward or of the loss: a logarithm of 0, a division by 0, an average over "
+                "nothing, a number that is too large for 16 bits",
+                f"{_GUARD} {_STOP}",
+            ),
+            None: Words("not known: that step was not looked at", _STOP),
+        },
+    ),
+    "contribution": _Row(
+        "gradient-not-finite",
+        _GRADIENTS,
+        "{lost} of {all} not finite on {ranks}{others}, before they were reduced: {names}{finite}",
+        {
+            None: Words(
+                "an operation whose derivative is not finite there: the root or the norm of 0, a division, where() "
+                "over a branch that is not finite",
+                _GUARD,
+            )
+        },
+    ),
+    "gradient": _Row(
+        "gradient-not-finite",
+        _GRADIENTS,
+        "{lost} of {all} not finite on {ranks}{before}: {names}{finite}",
+        {
+            True: Words(
+                "a sum over ranks or micro-batches that is too large for 16 bits, or what the program does with "
+                "gradients before the step: a division by a norm or a count of 0",
+                "Reduce and scale gradients in 32 bits; divide by no number that may be 0.",
+            ),
+            None: Words("not known: what backward() has made was not looked at", _STOP),
+        },
+    ),
+    "step": _Row(
+        "parameter-not-finite",
+        _PARAMETERS,
+        "{lost} of {all} not finite on {ranks} after a step on finite gradients: {names}{finite}",
+        {
+            None: Words(
+                "the optimizer's own: an eps of 0, a learning rate that is not finite, state that was loaded, a number "
+                "that is too large for 16 bits",
+                "Look at the optimizer's settings and state; keep both and the weights that it steps in 32 bits.",
+            )
+        },
+    ),
+    "forward": _Row(
+        "parameter-not-finite",
+        _PARAMETERS,
+        "{lost} of {all} not finite on {ranks} at the first forward of the step: {names}{finite}",
+        {
+            None: Words(
+                "they have begun so, or were written to since the step before: memory that nothing has filled, a load, "
+                "an update of the program's own",
+                "Initialise every parameter, and look at what is loaded or written into the model.",
+            )
+        },
+    ),
+    "unseen": _Row(
+        "parameter-not-finite",
+        _PARAMETERS,
+        "{lost} of {all} not finite on {ranks}, by this step at the latest: {names}{finite}",
+        {None: Words("not known: the steps right before were not looked at", _STOP)},
+    ),
+}
+_BEFORE: Mapping[tuple[Moment, bool | None], str] = {
+    ("loss", True): "the parameters were finite",
+    ("loss", None): "the parameters were not looked at",
+    ("gradient", True): " at the step, and finite as backward() has made them",
+    ("gradient", None): " at the step",
+}
+_OWN = Words(
+    "the rank's own batch or random numbers: other ranks have a finite loss at that step",
+    f"Look at the inputs of the rank at that step. {_STOP}",
+)
+_NONE = "ddpcheck saw no backward() from a loss that is one number"
+
+
+def judge(world: World) -> Judged:
+    """Name the first loss, gradient or parameter that is not finite, unless all is finite again later.
+
+    Each loss counts once for each rank.
+    """
+    found = finite.of(world)
+    first = found.first
+    checked = max(found.losses, first.times if first is not None else 0)
+    return Judged(
+        checked=checked,
+        of=max(found.met, checked),
+        findings=(_finding(first),) if first is not None else (),
+        skipped_because="" if checked else _NONE,
+    )
+
+
+def _finding(first: First) -> Finding:
+    row = _ROWS[first.moment]
+    words = row.causes.get(first.before) or row.causes[None]
+    what = "gradient" if first.moment in ("contribution", "gradient") else "parameter"
+    texts = {
+        "value": "NaN" if first.is_nan else "infinite",
+        "ranks": ranks_text(first.ranks),
+        "others": f" (finite on {ranks_text(first.finite_on)})" if first.finite_on else "",
+        "since": f", and so is every loss since ({count(first.times, 'loss', 'losses')})" if first.times > 1 else "",
+        "before": _BEFORE.get((first.moment, first.before), ""),
+        "lost": len(first.names),
+        "all": count(len({*first.names, *first.finite}), what),
+        "names": listing(first.names),
+        "finite": f"; finite: {listing(kept)}" if (kept := [n for n in first.finite if n not in first.names]) else "",
+    }
+    is_own = first.moment == "loss" and first.before and first.finite_on
+    words = _OWN if is_own else words
+    return Finding(
+        rule=row.rule,
+        severity="error" if first.is_kept and not first.is_harmless else "warning",
+        ranks=first.ranks,
+        subject="loss" if first.moment == "loss" else first.names[0] if first.names else what,
+        step=first.number,
+        expected=row.expected,
+        found=row.found.format(**texts),
+        cause=words.cause,
+        advice=words.advice,
+        where=first.line,
+        count=first.times,
+    )

@@ -1,0 +1,212 @@
+"""Where the first number came up that is not finite, of those that a run has kept since.
+
+A loss that is finite again later, and parameters that stayed finite, are none of these: the program has thrown that
+step away, as a scaler of gradients does. What follows from the first such number is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ddpcheck import evidence as ev
+from ddpcheck.facts import moments
+from ddpcheck.facts.moments import Value
+from ddpcheck.judging.once_per_world import once_per_world
+from ddpcheck.judging.world import Rank, World
+from ddpcheck.vocabulary.model import CallSite
+
+Moment = Literal["loss", "contribution", "gradient", "step", "forward", "unseen"]
+"""What was not finite first: a loss, what backward() has made, that by the time of the step, what the step has made
+of finite gradients, or a parameter at the first forward. Or a parameter did at some step that was not looked at."""
+
+
+class First(NamedTuple):
+    """The first numbers that are not finite."""
+
+    moment: Moment
+    optimizer: int
+    number: int
+    """The step of their window."""
+    ranks: tuple[int, ...]
+    finite_on: tuple[int, ...]
+    """Ranks of which the same was finite in that window."""
+    names: tuple[str, ...]
+    """Of parameters."""
+    finite: tuple[str, ...]
+    """The names of those that are finite there."""
+    before: bool | None
+    """What came before it in that window was looked at, and was finite: the parameters before a loss, what backward()
+    has contributed before a gradient. None where it was not looked at, or where it is the first itself."""
+    is_nan: bool
+    line: CallSite | None
+    times: int
+    is_kept: bool
+    """The parameters are not finite since, or no loss is; else nothing is known of what came after."""
+    is_harmless: bool
+    """The parameters stay finite, as far as was looked at."""
+
+
+class Finite(NamedTuple):
+    """What was looked at, of all ranks, and what of it was not finite."""
+
+    losses: int
+    met: int
+    windows: int
+    first: First | None
+
+
+class _Trained:
+    """The parameters of one optimizer of a rank, window by window."""
+
+    def __init__(self, rank: Rank, windows: Sequence[moments.Window]) -> None:
+        self.rank, self.windows = rank, windows
+        self._known = moments.pieces(rank)
+
+    def first(self) -> tuple[moments.Window, bool] | None:
+        """The window since which a parameter is not finite that was; and whether it is that very window."""
+        if not self.windows:
+            return None
+        last = self.windows[-1]
+        lost = _lost(last.after) or (_lost(last.before) if not last.after else set())
+        for one in self.windows:
+            was = _kept(one.before)
+            gone = lost & (_lost(one.after) | _lost(one.before))
+            if gone:
+                return one, bool(gone & was)
+        return None
+
+    def names(self, pieces: Iterable[int]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self._known[one].path for one in sorted(pieces) if one in self._known))
+
+    def of(self, number: int) -> moments.Window | None:
+        return next((one for one in self.windows if one.number == number), None)
+
+    def stays_finite(self, since: int) -> bool:
+        """Whether its parameters were looked at from a step on, and were finite."""
+        after = [one.after for one in self.windows if one.number >= since and one.after]
+        return bool(after) and not any(map(_lost, after))
+
+
+@once_per_world
+def of(world: World) -> Finite:
+    """What is not finite."""
+    seen = [record for rank in world.ranks for record in rank.of(ev.Losses)]
+    trained = {
+        (rank.rank, optimizer): _Trained(rank, windows)
+        for rank in world.ranks
+        for optimizer, windows in moments.windows(rank).items()
+        if optimizer is not None
+    }
+    unlike = {
+        (rank.rank, loss.optimizer): loss
+        for rank in world.ranks
+        if (last := rank.last(ev.Losses)) is not None
+        for loss in sorted(last.unlike, key=lambda one: one.backward, reverse=True)
+    }
+    losses = sum(one.finite for one in seen) + sum(one.times for one in unlike.values())
+    windows = sum(len(one.windows) for one in trained.values())
+    return Finite(losses, sum(one.met for one in seen), windows, _first(world, trained, unlike))
+
+
+_Trainings = dict[tuple[int, int], _Trained]
+"""By rank and optimizer."""
+_Losses = dict[tuple[int, int], ev.NotFinite]
+
+
+def _first(world: World, trained: _Trainings, unlike: _Losses) -> First | None:
+    lost = {key: found for key, one in trained.items() if (found := one.first()) is not None}
+    begins = [(one.backward, 0, *key) for key, one in unlike.items()]
+    begins += [(window.step.backwards, 1, *key) for key, (window, _) in lost.items()]
+    if not begins:
+        return None
+    _, kind, rank, optimizer = min(begins)
+    if not kind:
+        return _of_loss(world, trained, unlike, bool(lost), unlike[rank, optimizer])
+    number = lost[rank, optimizer][0].number
+    same = {key: is_seen for key, (window, is_seen) in lost.items() if (key[1], window.number) == (optimizer, number)}
+    return _of_parameters({key[0]: trained[key] for key in same}, optimizer, number, is_seen=all(same.values()))
+
+
+def _of_loss(world: World, trained: _Trainings, unlike: _Losses, is_lost: bool, loss: ev.NotFinite) -> First | None:
+    same = {key[0]: one for key, one in unlike.items() if (key[1], one.number) == (loss.optimizer, loss.number)}
+    its = [one for rank in same if (one := trained.get((rank, loss.optimizer))) is not None]
+    is_harmless = len(its) == len(same) and all(one.stays_finite(loss.number) for one in its)
+    is_kept = is_lost or any(one.times > 1 for one in unlike.values())
+    if is_harmless and not is_kept:
+        return None
+    read = [(one, window.before) for one in its if (window := one.of(loss.number)) is not None and window.before]
+    lost = [name for one, values in read for name in one.names(_lost(values))]
+    ranks = {rank.rank: rank for rank in world.ranks}
+    first = min(same)
+    return First(
+        moment="forward" if lost else "loss",
+        optimizer=loss.optimizer,
+        number=loss.number,
+        ranks=tuple(sorted(same)),
+        finite_on=tuple(n for n, rank in ranks.items() if n not in same and any(r.finite for r in rank.of(ev.Losses))),
+        names=tuple(dict.fromkeys(lost)),
+        finite=tuple(dict.fromkeys(name for one, values in read for name in one.names(_kept(values)))),
+        before=not lost if len(read) == len(same) else None,
+        is_nan=same[first].is_nan,
+        line=ranks[first].where(same[first].site),
+        times=sum(one.times for one in unlike.values()),
+        is_kept=is_kept,
+        is_harmless=is_harmless,
+    )
+
+
+def _of_parameters(trained: dict[int, _Trained], optimizer: int, number: int, is_seen: bool) -> First:
+    """What made parameters that are not finite, in a window that was looked at; and where none was, that."""
+    windows = {rank: window for rank, one in trained.items() if (window := one.of(number)) is not None}
+    contributed = {rank: _contributed(one) for rank, one in windows.items()}
+    own = [rank for rank, one in contributed.items() if is_seen and not all(one.values())]
+    reduced = [rank for rank, one in windows.items() if is_seen and _lost(one.gradients)]
+    first = min(own or reduced or windows)
+    window = windows[first]
+    moment: Moment = "contribution" if own else "gradient" if reduced else "step" if is_seen else "unseen"
+    lost, kept = _lost(window.after) or _lost(window.before), _kept(window.after)
+    site = next((step.site for step in trained[first].rank.of(ev.Step) if _is_step(step, optimizer, number)), 0)
+    if own:
+        lost, kept = (
+            {piece for piece, is_fine in contributed[first].items() if is_fine is one} for one in (False, True)
+        )
+        site = window.backwards[-1].site
+    elif reduced:
+        lost, kept = _lost(window.gradients), _kept(window.gradients)
+    return First(
+        moment=moment,
+        optimizer=optimizer,
+        number=number,
+        ranks=tuple(sorted(own or reduced or windows)),
+        finite_on=tuple(rank for rank in windows if own and rank not in own and contributed[rank]),
+        names=trained[first].names(lost),
+        finite=trained[first].names(kept),
+        before=None if own or not lost <= set(contributed[first]) else True,
+        is_nan=True,
+        line=trained[first].rank.where(site),
+        times=1,
+        is_kept=True,
+        is_harmless=False,
+    )
+
+
+def _is_step(step: ev.Step, optimizer: int, number: int) -> bool:
+    return (step.optimizer, step.number) == (optimizer, number)
+
+
+def _contributed(window: moments.Window) -> dict[int, bool]:
+    """By piece, whether all that backward() has contributed is finite."""
+    each = window.contributions.items()
+    return {piece: all(np.isfinite(one.sketch).all() for one in its) for piece, its in each}
+
+
+def _lost(values: Mapping[int, Value]) -> set[int]:
+    """The pieces that are not finite; of what has no sketch nothing is known."""
+    return {piece for piece, one in values.items() if one.digest != ev.UNSEEN and not np.isfinite(one.sketch).all()}
+
+
+def _kept(values: Mapping[int, Value]) -> set[int]:
+    return {piece for piece, one in values.items() if np.isfinite(one.sketch).all()}

@@ -1,0 +1,187 @@
+"""The loss of every backward(), as far as it is one number: whether it is NaN or infinite, in every window.
+
+On a device its value is copied where it is, and sent with others: nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from msgspec.structs import replace
+
+from ddpcheck.evidence import Losses, NotFinite
+from ddpcheck.probes.devices.device_numbers import together
+from ddpcheck.probes.digests.readable_memory import has_own_dispatch, is_dtensor
+from ddpcheck.probes.moments import windows
+from ddpcheck.probes.optimizers import gradient_events
+from ddpcheck.probes.processes import endings, later_records
+from ddpcheck.probes.recording import recorder
+from ddpcheck.probes.recording.unwatchable_moments import asleep, is_out_of_memory, is_tracing, overlooked
+
+EACH = 64
+"""Losses that are written down together at least, as long as all are finite."""
+
+OFTEN = 16
+"""And no more often than this part of all so far."""
+
+UNSTEPPED = 1024
+"""Losses that wait for a step."""
+
+TOLD = 2
+"""Losses, NaN or infinite one after another, of which each is written down as soon as it is known."""
+
+MOST_LINES = 64
+
+
+class _Loss:
+    """One that is not on record yet."""
+
+    def __init__(self, value: float | torch.Tensor) -> None:
+        self.value, self.stream = value, _stream_of(value)
+        self.site, self.backward = gradient_events.Running.site, windows.backwards()
+        self.step: tuple[int, int] | None = None
+        """The optimizer, and its step that was made next."""
+
+
+class _Stepped(NamedTuple):
+    """What is kept of a loss while its value is on its way."""
+
+    site: int
+    backward: int
+    step: tuple[int, int] | None
+
+
+class _Seen:
+    """What is known of the losses of one process."""
+
+    def __init__(self, writer: recorder.Recorder | None) -> None:
+        self.writer = writer
+        self.waiting: list[_Loss] = []
+        self.unstepped = 0
+        """The first of these on which no step has been made."""
+        self.met = 0
+        self.told = 0
+        """Of those that were met, how many are on record."""
+        self.unlike: dict[int, NotFinite] = {}
+
+    def note(self, writer: recorder.Recorder, loss: torch.Tensor) -> None:
+        """Take a loss's value, where that needs no wait."""
+        self.met += 1
+        value = _value(loss)
+        if value is not None:
+            self.waiting.append(_Loss(value))
+            if len(self.waiting) >= UNSTEPPED:
+                self.write(writer)
+
+    def stepped(self, writer: recorder.Recorder, optimizer: int, number: int) -> None:
+        """A step is made on what the losses since the last one have contributed."""
+        new, self.unstepped = self.waiting[self.unstepped :], len(self.waiting)
+        for one in new:
+            one.step = optimizer, number
+        if len(self.waiting) >= max(EACH, self.met // OFTEN) or any(map(self._is_news, new)):
+            self.write(writer)
+
+    def _is_news(self, loss: _Loss) -> bool:
+        """Whether a loss of the host's is not finite, and not long known for that."""
+        before = self.unlike.get(loss.site)
+        times = before.times if before is not None else 0
+        return isinstance(loss.value, float) and not math.isfinite(loss.value) and times < TOLD
+
+    def write(self, writer: recorder.Recorder) -> None:
+        """Write down what was noted until now, once it is there."""
+        # What another stream is computing may not be there when this one comes to it.
+        known = [one for one in self.waiting if one.stream == _stream_of(one.value)]
+        values = [one.value for one in known]
+        steps = [_Stepped(one.site, one.backward, one.step) for one in known]
+        record = partial(self._made, partial(Losses, **writer.next(), met=self.met - self.told), steps)
+        self.waiting, self.unstepped, self.told = [], 0, self.met
+        later_records.write(writer, record, values=together(values))
+
+    def _made(self, record: Any, steps: Sequence[_Stepped], values: Sequence[float | None]) -> Losses:
+        finite = 0
+        for one, value in zip(steps, values, strict=True):
+            if value is None:
+                continue
+            if math.isfinite(value):
+                finite += 1
+                self.unlike.pop(one.site, None)
+            elif one.step is not None:
+                self._add(one, value, *one.step)
+        made: Losses = record(finite=finite, unlike=list(self.unlike.values()))
+        return made
+
+    def _add(self, one: _Stepped, value: float, optimizer: int, number: int) -> None:
+        before = self.unlike.get(one.site)
+        if before is not None:
+            self.unlike[one.site] = replace(before, times=before.times + 1)
+        elif len(self.unlike) < MOST_LINES:
+            is_nan = math.isnan(value)
+            self.unlike[one.site] = NotFinite(
+                site=one.site, backward=one.backward, is_nan=is_nan, optimizer=optimizer, number=number, times=1
+            )
+
+
+_seen = _Seen(None)
+
+
+def watch() -> None:
+    """See losses from now on."""
+    gradient_events.BACKWARD_BEGINS.also(_begins)
+    gradient_events.STEP.also(_steps)
+    endings.before_end(_end)
+
+
+def _of(writer: recorder.Recorder) -> _Seen:
+    global _seen
+    if _seen.writer is not writer:
+        _seen = _Seen(writer)
+    return _seen
+
+
+def _begins(given: Any) -> None:
+    writer = recorder.current()
+    if writer is None or not isinstance(given, (torch.Tensor, list, tuple)):  # an iterator is used up by a look
+        return
+    for loss in (given,) if isinstance(given, torch.Tensor) else given:
+        if isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.is_floating_point():
+            _of(writer).note(writer, loss)
+
+
+def _steps(writer: recorder.Recorder, optimizer: int, number: int, *_: Any) -> None:
+    if _seen.writer is writer:
+        _seen.stepped(writer, optimizer, number)
+
+
+def _end() -> None:
+    writer = recorder.always()
+    if writer is not None and _seen.writer is writer and _seen.met:
+        _seen.write(writer)
+
+
+def _value(loss: torch.Tensor) -> float | torch.Tensor | None:
+    """What it is, as a number of the host's, or as one that its device keeps; None where a look is not possible."""
+    if has_own_dispatch(loss) or is_tracing() or asleep():
+        return None
+    try:
+        with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+            own = loss._local_tensor if is_dtensor(loss) else loss  # type: ignore[attr-defined]
+            if own.numel() != 1 or own.is_meta:
+                return None
+            if own.device.type == "cpu":
+                return float(own.detach())
+            return own.detach().reshape(()).to(torch.float32, copy=True)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        overlooked("memory")
+        return None
+
+
+def _stream_of(value: float | torch.Tensor) -> int:
+    """The stream of its device that this thread uses now."""
+    is_there = isinstance(value, torch.Tensor) and value.device.type == "cuda"
+    return int(torch.cuda.current_stream(value.device).cuda_stream) if is_there else 0  # type: ignore[union-attr]
