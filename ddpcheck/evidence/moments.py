@@ -19,6 +19,8 @@ SIZE = 8 * NUMBERS
 At = Literal["W", "G", "U"]
 """The parameter at the first forward of a window, or on entry to the step; its gradient on entry; the parameter when
 the step has returned."""
+Origin = Literal["unseen", "input", "module", "later"]
+"""Where a loss comes from: what its model was given, what a module made, or what came after all modules."""
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -120,6 +122,10 @@ class NotFinite(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The first one, counted as in Contributions."""
     is_nan: bool
     """The first one's loss; else it was infinite."""
+    origin: Origin
+    """Where the first such number of its forward came up."""
+    module: str
+    """The path and the class of the one that made it."""
     optimizer: int
     number: int
     """The step that was made on it."""

@@ -41,6 +41,9 @@ class First(NamedTuple):
     """What came before it in that window was looked at, and was finite: the parameters before a loss, what backward()
     has contributed before a gradient. None where it was not looked at, or where it is the first itself."""
     is_nan: bool
+    origin: ev.Origin
+    """Of a loss: where the first such number of its forward came up."""
+    module: str
     line: CallSite | None
     times: int
     is_kept: bool
@@ -54,7 +57,6 @@ class Finite(NamedTuple):
 
     losses: int
     met: int
-    windows: int
     first: First | None
 
 
@@ -107,8 +109,7 @@ def of(world: World) -> Finite:
         for loss in sorted(last.unlike, key=lambda one: one.backward, reverse=True)
     }
     losses = sum(one.finite for one in seen) + sum(one.times for one in unlike.values())
-    windows = sum(len(one.windows) for one in trained.values())
-    return Finite(losses, sum(one.met for one in seen), windows, _first(world, trained, unlike))
+    return Finite(losses, sum(one.met for one in seen), _first(world, trained, unlike))
 
 
 _Trainings = dict[tuple[int, int], _Trained]
@@ -151,6 +152,8 @@ def _of_loss(world: World, trained: _Trainings, unlike: _Losses, is_lost: bool, 
         finite=tuple(dict.fromkeys(name for one, values in read for name in one.names(_kept(values)))),
         before=not lost if len(read) == len(same) else None,
         is_nan=same[first].is_nan,
+        origin=same[first].origin,
+        module=same[first].module,
         line=ranks[first].where(same[first].site),
         times=sum(one.times for one in unlike.values()),
         is_kept=is_kept,
@@ -186,6 +189,8 @@ def _of_parameters(trained: dict[int, _Trained], optimizer: int, number: int, is
         finite=trained[first].names(kept),
         before=None if own or not lost <= set(contributed[first]) else True,
         is_nan=True,
+        origin="unseen",
+        module="",
         line=trained[first].rank.where(site),
         times=1,
         is_kept=True,

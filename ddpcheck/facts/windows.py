@@ -60,7 +60,7 @@ class Window:
     @property
     def scales(self) -> tuple[float | None, ...]:
         """The factors of the gradient scalers: zero without one, and None where it was not asked for."""
-        return tuple(None if step.scale == ev.UNREAD else step.scale or 0.0 for step in self.steps)
+        return tuple(_number(step.scale or 0.0) for step in self.steps)
 
     @property
     def begun(self) -> tuple[bytes, ...]:
@@ -216,7 +216,14 @@ def groups_of(optimizer: Aligned, places: Collection[int]) -> list[tuple[int, ..
 
 def _rate(rates: Sequence[float], group: int) -> float | None:
     rate = rates[group] if group < len(rates) else None
-    return None if rate == ev.UNREAD else rate
+    return _number(rate)
+
+
+def _number(asked: float | None) -> float | None:
+    """As it is compared: a NaN is equal to a NaN, and what was not asked for is None."""
+    if asked is None or asked == ev.UNREAD:
+        return None
+    return math.nan if math.isnan(asked) else asked
 
 
 def with_finite_gradients(optimizer: Aligned, found: Sequence[Window]) -> list[Window]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ddpcheck.checks.rows import Words
+from ddpcheck.evidence import Origin
 from ddpcheck.facts import finite
 from ddpcheck.facts.finite import First, Moment
 from ddpcheck.judging.world import Judged, World
@@ -17,8 +18,8 @@ class _Row(NamedTuple):
     rule: str
     expected: str
     found: str
-    causes: Mapping[bool | None, Words]
-    """By whether what came before it was looked at, and was finite."""
+    causes: Mapping[bool | Origin | None, Words]
+    """By where a loss comes from, or by whether what came before a gradient was looked at, and was finite."""
 
 
 _STOP = "Stop on all ranks alike at the first loss that is not finite; anomaly detection names its operation."
@@ -29,14 +30,23 @@ _ROWS: Mapping[Moment, _Row] = {
     "loss": _Row(
         "loss-not-finite",
         "every loss that a step is made on to be finite",
-        "{value} on {ranks}{others}{since}; {before}",
+        "{value} on {ranks}{others}{since}{before}",
         {
-            True: Words(
-                "an operation of the forward or of the loss: a logarithm of 0, a division by 0, an average over "
-                "nothing, a number that is too large for 16 bits",
+            "input": Words(
+                "the batch: what the model was called with had NaN in it already",
+                "Look at the samples of that batch, and at what is done with missing values in them.",
+            ),
+            "module": Words(
+                "an operation of {module}: a logarithm of 0, a division by 0, a softmax over nothing, a number that is "
+                "too large for 16 bits",
                 f"{_GUARD} {_STOP}",
             ),
-            None: Words("not known: that step was not looked at", _STOP),
+            "later": Words(
+                "an operation of the loss, after the model: a logarithm of 0, a division by a count of 0, an average "
+                "over nothing, a target that is not finite",
+                f"{_GUARD} {_STOP}",
+            ),
+            None: Words("not known: that forward was not looked at", _STOP),
         },
     ),
     "contribution": _Row(
@@ -54,7 +64,7 @@ _ROWS: Mapping[Moment, _Row] = {
     "gradient": _Row(
         "gradient-not-finite",
         _GRADIENTS,
-        "{lost} of {all} not finite on {ranks}{before}: {names}{finite}",
+        "{lost} of {all} not finite on {ranks} at the step{before}: {names}{finite}",
         {
             True: Words(
                 "a sum over ranks or micro-batches that is too large for 16 bits, or what the program does with "
@@ -95,16 +105,12 @@ _ROWS: Mapping[Moment, _Row] = {
         {None: Words("not known: the steps right before were not looked at", _STOP)},
     ),
 }
-_BEFORE: Mapping[tuple[Moment, bool | None], str] = {
-    ("loss", True): "the parameters were finite",
-    ("loss", None): "the parameters were not looked at",
-    ("gradient", True): " at the step, and finite as backward() has made them",
-    ("gradient", None): " at the step",
+_BEFORE: Mapping[bool | Origin | None, str] = {
+    "input": "; what the model was called with had NaN in it",
+    "module": "; the first that is not finite was made by {module}",
+    "later": "; what modules of the model returned was finite",
+    True: ", and finite as backward() has made them",
 }
-_OWN = Words(
-    "the rank's own batch or random numbers: other ranks have a finite loss at that step",
-    f"Look at the inputs of the rank at that step. {_STOP}",
-)
 _NONE = "ddpcheck saw no backward() from a loss that is one number"
 
 
@@ -126,21 +132,21 @@ def judge(world: World) -> Judged:
 
 def _finding(first: First) -> Finding:
     row = _ROWS[first.moment]
-    words = row.causes.get(first.before) or row.causes[None]
+    known = first.origin if first.moment == "loss" else first.before
+    words = row.causes.get(known) or row.causes[None]
     what = "gradient" if first.moment in ("contribution", "gradient") else "parameter"
     texts = {
         "value": "NaN" if first.is_nan else "infinite",
         "ranks": ranks_text(first.ranks),
         "others": f" (finite on {ranks_text(first.finite_on)})" if first.finite_on else "",
         "since": f", and so is every loss since ({count(first.times, 'loss', 'losses')})" if first.times > 1 else "",
-        "before": _BEFORE.get((first.moment, first.before), ""),
+        "module": first.module,
         "lost": len(first.names),
         "all": count(len({*first.names, *first.finite}), what),
         "names": listing(first.names),
         "finite": f"; finite: {listing(kept)}" if (kept := [n for n in first.finite if n not in first.names]) else "",
     }
-    is_own = first.moment == "loss" and first.before and first.finite_on
-    words = _OWN if is_own else words
+    before = _BEFORE.get(known, "").format(**texts)
     return Finding(
         rule=row.rule,
         severity="error" if first.is_kept and not first.is_harmless else "warning",
@@ -148,8 +154,8 @@ def _finding(first: First) -> Finding:
         subject="loss" if first.moment == "loss" else first.names[0] if first.names else what,
         step=first.number,
         expected=row.expected,
-        found=row.found.format(**texts),
-        cause=words.cause,
+        found=row.found.format(before=before, **texts),
+        cause=words.cause.format(**texts),
         advice=words.advice,
         where=first.line,
         count=first.times,

@@ -18,7 +18,7 @@ from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
 from ddpcheck.probes.ddp.wrappers import is_wrapped, owners_of_buffers, tensors, wrapper_of
 from ddpcheck.probes.layouts import models
 from ddpcheck.probes.layouts.own_names import own_name
-from ddpcheck.probes.moments import module_values, used_models
+from ddpcheck.probes.moments import forward_values, module_values, used_models
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.optimizers.steps import are_stepped, steps_so_far
 from ddpcheck.probes.processes import later_records, span_log
@@ -117,6 +117,8 @@ def watch() -> None:
                 result = original(self, *args, **kwargs)
             if call is not None:
                 module_values.makes(call, result)
+            if forward_values.NOW is not None:
+                forward_values.makes(self, result)
             return result
         if asleep() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
             return original(self, *args, **kwargs)
@@ -129,7 +131,9 @@ def watch() -> None:
                 model = _note(self, args, kwargs)
                 began = clock.now()
                 show(outside)
-                return original(self, *args, **kwargs)
+                result = original(self, *args, **kwargs)
+                forward_values.makes(self, result)
+                return result
             finally:
                 here.module = False
                 hide(outside)
@@ -162,6 +166,7 @@ def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | N
             through = isinstance(module, DistributedDataParallel)
             models.met(writer, module.module if through else module)
             gradient_events.MODULE_CALLED.tell(module, number_of(module))
+            forward_values.reads(args, kwargs)
             if through:
                 return None
             if wrapper is not None and module.training:

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from ddpcheck.evidence import Losses, NotFinite
 from ddpcheck.probes.devices.device_numbers import together
-from ddpcheck.probes.digests.readable_memory import has_own_dispatch, is_dtensor
-from ddpcheck.probes.moments import windows
+from ddpcheck.probes.digests.readable_memory import has_own_dispatch, own_part
+from ddpcheck.probes.moments import forward_values, windows
+from ddpcheck.probes.moments.forward_values import Forwards, stream_of
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.processes import endings, later_records
 from ddpcheck.probes.recording import recorder
@@ -40,8 +41,10 @@ MOST_LINES = 64
 class _Loss:
     """One that is not on record yet."""
 
-    def __init__(self, value: float | torch.Tensor) -> None:
-        self.value, self.stream = value, _stream_of(value)
+    def __init__(self, value: float | torch.Tensor, forwards: Forwards | None) -> None:
+        self.value, self.stream = value, stream_of(value)
+        is_read = forwards is not None and forwards.streams <= {self.stream}
+        self.forwards = forwards if is_read else None
         self.site, self.backward = gradient_events.Running.site, windows.backwards()
         self.step: tuple[int, int] | None = None
         """The optimizer, and its step that was made next."""
@@ -53,6 +56,9 @@ class _Stepped(NamedTuple):
     site: int
     backward: int
     step: tuple[int, int] | None
+    forwards: Forwards | None
+    places: slice
+    """Where the numbers of these lie."""
 
 
 class _Seen:
@@ -67,13 +73,15 @@ class _Seen:
         self.told = 0
         """Of those that were met, how many are on record."""
         self.unlike: dict[int, NotFinite] = {}
+        self.usual: set[str] | None = None
+        """The modules that make numbers which are not finite although the loss is; None while no such loss is known."""
 
-    def note(self, writer: recorder.Recorder, loss: torch.Tensor) -> None:
+    def note(self, writer: recorder.Recorder, loss: torch.Tensor, forwards: Forwards | None) -> None:
         """Take a loss's value, where that needs no wait."""
         self.met += 1
         value = _value(loss)
         if value is not None:
-            self.waiting.append(_Loss(value))
+            self.waiting.append(_Loss(value, forwards))
             if len(self.waiting) >= UNSTEPPED:
                 self.write(writer)
 
@@ -94,34 +102,52 @@ class _Seen:
     def write(self, writer: recorder.Recorder) -> None:
         """Write down what was noted until now, once it is there."""
         # What another stream is computing may not be there when this one comes to it.
-        known = [one for one in self.waiting if one.stream == _stream_of(one.value)]
-        values = [one.value for one in known]
-        steps = [_Stepped(one.site, one.backward, one.step) for one in known]
+        known = [one for one in self.waiting if one.stream == stream_of(one.value)]
+        values: list[float | torch.Tensor] = [one.value for one in known]
+        steps = []
+        for one in known:
+            own = one.forwards.numbers() if one.forwards is not None else []
+            steps.append(
+                _Stepped(one.site, one.backward, one.step, one.forwards, slice(len(values), len(values) + len(own)))
+            )
+            values += own
         record = partial(self._made, partial(Losses, **writer.next(), met=self.met - self.told), steps)
         self.waiting, self.unstepped, self.told = [], 0, self.met
         later_records.write(writer, record, values=together(values))
 
     def _made(self, record: Any, steps: Sequence[_Stepped], values: Sequence[float | None]) -> Losses:
         finite = 0
-        for one, value in zip(steps, values, strict=True):
+        for one, value in zip(steps, values, strict=False):
             if value is None:
                 continue
             if math.isfinite(value):
                 finite += 1
                 self.unlike.pop(one.site, None)
+                if one.forwards is not None:
+                    self.usual = (self.usual or set()) | one.forwards.usual(values[one.places])
             elif one.step is not None:
-                self._add(one, value, *one.step)
+                self._add(one, value, values[one.places], *one.step)
         made: Losses = record(finite=finite, unlike=list(self.unlike.values()))
         return made
 
-    def _add(self, one: _Stepped, value: float, optimizer: int, number: int) -> None:
+    def _add(self, one: _Stepped, value: float, values: Sequence[float | None], optimizer: int, number: int) -> None:
         before = self.unlike.get(one.site)
         if before is not None:
             self.unlike[one.site] = replace(before, times=before.times + 1)
         elif len(self.unlike) < MOST_LINES:
             is_nan = math.isnan(value)
+            origin, module = (
+                one.forwards.origin(values, is_nan, self.usual) if one.forwards is not None else ("unseen", "")
+            )
             self.unlike[one.site] = NotFinite(
-                site=one.site, backward=one.backward, is_nan=is_nan, optimizer=optimizer, number=number, times=1
+                site=one.site,
+                backward=one.backward,
+                is_nan=is_nan,
+                origin=origin,
+                module=module,
+                optimizer=optimizer,
+                number=number,
+                times=1,
             )
 
 
@@ -144,11 +170,12 @@ def _of(writer: recorder.Recorder) -> _Seen:
 
 def _begins(given: Any) -> None:
     writer = recorder.current()
+    forwards = forward_values.taken()
     if writer is None or not isinstance(given, (torch.Tensor, list, tuple)):  # an iterator is used up by a look
         return
     for loss in (given,) if isinstance(given, torch.Tensor) else given:
         if isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.is_floating_point():
-            _of(writer).note(writer, loss)
+            _of(writer).note(writer, loss, forwards)
 
 
 def _steps(writer: recorder.Recorder, optimizer: int, number: int, *_: Any) -> None:
@@ -168,8 +195,8 @@ def _value(loss: torch.Tensor) -> float | torch.Tensor | None:
         return None
     try:
         with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-            own = loss._local_tensor if is_dtensor(loss) else loss  # type: ignore[attr-defined]
-            if own.numel() != 1 or own.is_meta:
+            own = own_part(loss)
+            if own is None or own.numel() != 1 or own.is_meta:
                 return None
             if own.device.type == "cpu":
                 return float(own.detach())
@@ -179,9 +206,3 @@ def _value(loss: torch.Tensor) -> float | torch.Tensor | None:
             raise
         overlooked("memory")
         return None
-
-
-def _stream_of(value: float | torch.Tensor) -> int:
-    """The stream of its device that this thread uses now."""
-    is_there = isinstance(value, torch.Tensor) and value.device.type == "cuda"
-    return int(torch.cuda.current_stream(value.device).cuda_stream) if is_there else 0  # type: ignore[union-attr]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -96,21 +97,19 @@ def makes(call: _Call, result: Any) -> None:
 
 def _add(call: _Call, value: Any) -> None:
     with recorder.silence(), torch.no_grad():
-        tensor = _first(value)
+        tensor = next(tensors_in(value), None)
         if tensor is not None:
             call.values.append(fast_digests.queued([tensor]))
 
 
-def _first(value: Any, depth: int = 0) -> torch.Tensor | None:
-    """The first tensor in Python's own containers: a class of the program's is asked for nothing."""
+def tensors_in(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
+    """The tensors in Python's own containers: a class of the program's is asked for nothing."""
     kind = type(value)
     if issubclass(kind, torch.Tensor):  # isinstance() would ask the program's class
-        return value  # type: ignore[no-any-return]
-    if depth < DEEPEST and kind in (tuple, list, dict, OrderedDict):
+        yield value
+    elif depth < DEEPEST and kind in (tuple, list, dict, OrderedDict):
         for one in dict.values(value) if issubclass(kind, dict) else value:
-            if (found := _first(one, depth + 1)) is not None:
-                return found
-    return None
+            yield from tensors_in(one, depth + 1)
 
 
 def write(writer: recorder.Recorder, backward: int) -> None:

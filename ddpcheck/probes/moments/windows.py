@@ -24,7 +24,7 @@ from ddpcheck.probes.ddp.parameter_names import number_of
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.digests.readable_memory import has_own_dispatch, is_dtensor
 from ddpcheck.probes.layouts import declared, models
-from ddpcheck.probes.moments import forward_modes, module_values, pieces, unsharded
+from ddpcheck.probes.moments import forward_modes, forward_values, module_values, pieces, unsharded
 from ddpcheck.probes.moments.pieces import Held
 from ddpcheck.probes.moments.sketch_rows import SketchRows
 from ddpcheck.probes.moments.stepped_models import SteppedModels
@@ -167,6 +167,7 @@ def _forward(module: Any, _: int) -> None:
         with timed():
             forward_modes.note(number, inner)
             module_values.begin(writer, number, inner)
+            forward_values.begin(inner)
     each = map(unsharded.sharded, inner.parameters())
     with timed():
         parameters = [p for p in each if p.requires_grad and id(p) not in _Windows.read]
@@ -197,7 +198,7 @@ def _stepped() -> None:
         with timed():
             if len(parameters) == len(_Windows.looking):
                 _write(writer, "U", optimizer, number, parameters, parameters)
-        _Windows.pace.spent(_Windows.cost, number)
+        _Windows.pace.spent(_Windows.cost + forward_values.spent(), number)
         _Windows.cost = 0.0
     _Windows.looking = None
     _Windows.steps[optimizer] = number + 1
