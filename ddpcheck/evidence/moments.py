@@ -140,6 +140,8 @@ class Losses(Record, frozen=True, kw_only=True):
 
     met: int
     finite: int
+    lost: int
+    """Those that were NaN or infinite; of the others nothing is known."""
     unlike: list[NotFinite]
     """By line, those that go on."""
 

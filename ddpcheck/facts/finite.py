@@ -37,9 +37,9 @@ class First(NamedTuple):
     """Of parameters."""
     finite: tuple[str, ...]
     """The names of those that are finite there."""
-    before: bool | None
-    """What came before it in that window was looked at, and was finite: the parameters before a loss, what backward()
-    has contributed before a gradient. None where it was not looked at, or where it is the first itself."""
+    before: Literal[True] | None
+    """What came before it in that window was looked at, and was finite: the losses before what backward() has
+    contributed, and that before a gradient. Else None."""
     is_nan: bool
     origin: ev.Origin
     """Of a loss: where the first such number of its forward came up."""
@@ -150,7 +150,7 @@ def _of_loss(world: World, trained: _Trainings, unlike: _Losses, is_lost: bool, 
         finite_on=tuple(n for n, rank in ranks.items() if n not in same and any(r.finite for r in rank.of(ev.Losses))),
         names=tuple(dict.fromkeys(lost)),
         finite=tuple(dict.fromkeys(name for one, values in read for name in one.names(_kept(values)))),
-        before=not lost if len(read) == len(same) else None,
+        before=None,
         is_nan=same[first].is_nan,
         origin=same[first].origin,
         module=same[first].module,
@@ -179,6 +179,7 @@ def _of_parameters(trained: dict[int, _Trained], optimizer: int, number: int, is
         site = window.backwards[-1].site
     elif reduced:
         lost, kept = _lost(window.gradients), _kept(window.gradients)
+    is_known = all(_knows_losses(trained[rank].rank) for rank in own) if own else lost <= set(contributed[first])
     return First(
         moment=moment,
         optimizer=optimizer,
@@ -187,7 +188,7 @@ def _of_parameters(trained: dict[int, _Trained], optimizer: int, number: int, is
         finite_on=tuple(rank for rank in windows if own and rank not in own and contributed[rank]),
         names=trained[first].names(lost),
         finite=trained[first].names(kept),
-        before=None if own or not lost <= set(contributed[first]) else True,
+        before=is_known or None,
         is_nan=True,
         origin="unseen",
         module="",
@@ -196,6 +197,12 @@ def _of_parameters(trained: dict[int, _Trained], optimizer: int, number: int, is
         is_kept=True,
         is_harmless=False,
     )
+
+
+def _knows_losses(rank: Rank) -> bool:
+    """Whether every loss of a rank was looked at."""
+    seen = rank.of(ev.Losses)
+    return sum(one.met for one in seen) == sum(one.finite + one.lost for one in seen) > 0
 
 
 def _is_step(step: ev.Step, optimizer: int, number: int) -> bool:

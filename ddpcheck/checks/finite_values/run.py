@@ -33,7 +33,7 @@ _ROWS: Mapping[Moment, _Row] = {
         "{value} on {ranks}{others}{since}{before}",
         {
             "input": Words(
-                "the batch: what the model was called with had NaN in it already",
+                "the batch: values that are missing, or that the program has made so before the model",
                 "Look at the samples of that batch, and at what is done with missing values in them.",
             ),
             "module": Words(
@@ -54,11 +54,12 @@ _ROWS: Mapping[Moment, _Row] = {
         _GRADIENTS,
         "{lost} of {all} not finite on {ranks}{others}, before they were reduced: {names}{finite}",
         {
-            None: Words(
+            True: Words(
                 "an operation whose derivative is not finite there: the root or the norm of 0, a division, where() "
                 "over a branch that is not finite",
                 _GUARD,
-            )
+            ),
+            None: Words("not known: not every loss of the rank could be looked at", _STOP),
         },
     ),
     "gradient": _Row(
@@ -105,11 +106,11 @@ _ROWS: Mapping[Moment, _Row] = {
         {None: Words("not known: the steps right before were not looked at", _STOP)},
     ),
 }
-_BEFORE: Mapping[bool | Origin | None, str] = {
+_BEFORE: Mapping[Moment | Origin, str] = {
     "input": "; what the model was called with had NaN in it",
     "module": "; the first that is not finite was made by {module}",
     "later": "; what modules of the model returned was finite",
-    True: ", and finite as backward() has made them",
+    "gradient": ", and finite as backward() has made them",
 }
 _NONE = "ddpcheck saw no backward() from a loss that is one number"
 
@@ -146,7 +147,7 @@ def _finding(first: First) -> Finding:
         "names": listing(first.names),
         "finite": f"; finite: {listing(kept)}" if (kept := [n for n in first.finite if n not in first.names]) else "",
     }
-    before = _BEFORE.get(known, "").format(**texts)
+    before = _BEFORE.get(first.origin if first.moment == "loss" else first.moment, "") if known else ""
     return Finding(
         rule=row.rule,
         severity="error" if first.is_kept and not first.is_harmless else "warning",
@@ -154,7 +155,7 @@ def _finding(first: First) -> Finding:
         subject="loss" if first.moment == "loss" else first.names[0] if first.names else what,
         step=first.number,
         expected=row.expected,
-        found=row.found.format(before=before, **texts),
+        found=row.found.format(before=before.format(**texts), **texts),
         cause=words.cause.format(**texts),
         advice=words.advice,
         where=first.line,

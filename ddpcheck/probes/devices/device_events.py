@@ -141,6 +141,17 @@ def record(device: int | None = None, times: bool = False) -> DeviceEvent | None
         return None
 
 
+def stream_of(number: Any) -> int:
+    """The stream that this thread uses now, of the device that a tensor lies on; 0 without one."""
+    if not isinstance(number, torch.Tensor) or number.device.type != "cuda":
+        return 0
+    try:
+        return int(torch.cuda.current_stream(number.device).cuda_stream)
+    except Exception as error:  # as above
+        signal_exceptions.let_through(error)
+        return 0
+
+
 @contextmanager
 def asking() -> Iterator[None]:
     """In here this thread may have torch ask for events on a device that is in use: no context is made for it.

@@ -14,6 +14,7 @@ from weakref import ref
 import torch
 
 from ddpcheck.evidence import Origin
+from ddpcheck.probes.devices.device_events import stream_of
 from ddpcheck.probes.digests.readable_memory import has_own_dispatch, own_part
 from ddpcheck.probes.moments.module_values import tensors_in
 from ddpcheck.probes.recording import recorder
@@ -126,12 +127,6 @@ def taken() -> Forwards | None:
     global NOW
     forwards, NOW = NOW, None
     return forwards
-
-
-def stream_of(number: Any) -> int:
-    """The stream of its device that this thread uses now."""
-    is_there = isinstance(number, torch.Tensor) and number.device.type == "cuda"
-    return int(torch.cuda.current_stream(number.device).cuda_stream) if is_there else 0
 
 
 def spent() -> float:

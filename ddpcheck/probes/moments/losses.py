@@ -14,10 +14,11 @@ import torch
 from msgspec.structs import replace
 
 from ddpcheck.evidence import Losses, NotFinite
+from ddpcheck.probes.devices.device_events import stream_of
 from ddpcheck.probes.devices.device_numbers import together
 from ddpcheck.probes.digests.readable_memory import has_own_dispatch, own_part
 from ddpcheck.probes.moments import forward_values, windows
-from ddpcheck.probes.moments.forward_values import Forwards, stream_of
+from ddpcheck.probes.moments.forward_values import Forwards
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.processes import endings, later_records
 from ddpcheck.probes.recording import recorder
@@ -116,7 +117,7 @@ class _Seen:
         later_records.write(writer, record, values=together(values))
 
     def _made(self, record: Any, steps: Sequence[_Stepped], values: Sequence[float | None]) -> Losses:
-        finite = 0
+        finite = lost = 0
         for one, value in zip(steps, values, strict=False):
             if value is None:
                 continue
@@ -125,9 +126,11 @@ class _Seen:
                 self.unlike.pop(one.site, None)
                 if one.forwards is not None:
                     self.usual = (self.usual or set()) | one.forwards.usual(values[one.places])
-            elif one.step is not None:
+                continue
+            lost += 1
+            if one.step is not None:
                 self._add(one, value, values[one.places], *one.step)
-        made: Losses = record(finite=finite, unlike=list(self.unlike.values()))
+        made: Losses = record(finite=finite, lost=lost, unlike=list(self.unlike.values()))
         return made
 
     def _add(self, one: _Stepped, value: float, values: Sequence[float | None], optimizer: int, number: int) -> None:
