@@ -68,23 +68,42 @@ class _Trained:
         self._known = moments.pieces(rank)
 
     def first(self) -> tuple[moments.Window, bool] | None:
-        """The window since which a parameter is not finite that was; and whether it is that very window."""
+        """The window since which a parameter is not finite that was; and whether it became so in that very window.
+
+        What has never been finite is as it is meant to be, unless the loss says otherwise.
+        """
         if not self.windows:
             return None
         last = self.windows[-1]
         lost = _lost(last.after) or (_lost(last.before) if not last.after else set())
+        known: set[int] = set()
         for one in self.windows:
             was = _kept(one.before)
-            gone = lost & (_lost(one.after) | _lost(one.before))
+            known |= was
+            gone = lost & known & (_lost(one.after) | _lost(one.before))
             if gone:
                 return one, bool(gone & was)
+            known |= _kept(one.after)
         return None
+
+    def begins_lost(self, number: int) -> set[int] | None:
+        """The parameters that are not finite when a window begins, and were not always so; None if not looked at."""
+        window = self.of(number)
+        if window is None or not window.before:
+            return None
+        earlier = [_lost(one.after) | _lost(one.before) for one in self.windows if one.number < number]
+        return _lost(window.before).difference(*earlier)
 
     def names(self, pieces: Iterable[int]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self._known[one].path for one in sorted(pieces) if one in self._known))
 
     def of(self, number: int) -> moments.Window | None:
         return next((one for one in self.windows if one.number == number), None)
+
+    def kept(self, number: int) -> tuple[str, ...]:
+        """The names of the parameters that are finite when a window begins."""
+        window = self.of(number)
+        return self.names(_kept(window.before)) if window is not None else ()
 
     def stays_finite(self, since: int) -> bool:
         """Whether its parameters were looked at from a step on, and were finite."""
@@ -138,8 +157,8 @@ def _of_loss(world: World, trained: _Trainings, unlike: _Losses, is_lost: bool, 
     is_kept = is_lost or any(one.times > 1 for one in unlike.values())
     if is_harmless and not is_kept:
         return None
-    read = [(one, window.before) for one in its if (window := one.of(loss.number)) is not None and window.before]
-    lost = [name for one, values in read for name in one.names(_lost(values))]
+    read = [(one, begun) for one in its if (begun := one.begins_lost(loss.number)) is not None]
+    lost = [name for one, begun in read for name in one.names(begun)]
     ranks = {rank.rank: rank for rank in world.ranks}
     first = min(same)
     return First(
@@ -149,7 +168,7 @@ def _of_loss(world: World, trained: _Trainings, unlike: _Losses, is_lost: bool, 
         ranks=tuple(sorted(same)),
         finite_on=tuple(n for n, rank in ranks.items() if n not in same and any(r.finite for r in rank.of(ev.Losses))),
         names=tuple(dict.fromkeys(lost)),
-        finite=tuple(dict.fromkeys(name for one, values in read for name in one.names(_kept(values)))),
+        finite=tuple(dict.fromkeys(name for one, _ in read for name in one.kept(loss.number))),
         before=None,
         is_nan=same[first].is_nan,
         origin=same[first].origin,
