@@ -19,8 +19,9 @@ SIZE = 8 * NUMBERS
 At = Literal["W", "G", "U"]
 """The parameter at the first forward of a window, or on entry to the step; its gradient on entry; the parameter when
 the step has returned."""
-Origin = Literal["unseen", "input", "module", "later"]
-"""Where a loss comes from: what its model was given, what a module made, or what came after all modules."""
+Origin = Literal["unseen", "input", "module", "code", "later"]
+"""Where a loss comes from: what its model was given, what a module made, or one was called with that none had made, or
+what came after all modules."""
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -125,7 +126,7 @@ class NotFinite(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     origin: Origin
     """Where the first such number of its forward came up."""
     module: str
-    """The path and the class of the one that made it."""
+    """The path and the class of the one that made it, or was called with it."""
     optimizer: int
     number: int
     """The step that was made on it."""

@@ -6,6 +6,7 @@ step away, as a scaler of gradients does. What follows from the first such numbe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -18,9 +19,10 @@ from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite
 
-Moment = Literal["loss", "contribution", "gradient", "step", "forward", "unseen"]
-"""What was not finite first: a loss, what backward() has made, that by the time of the step, what the step has made
-of finite gradients, or a parameter at the first forward. Or a parameter did at some step that was not looked at."""
+Moment = Literal["loss", "contribution", "gradient", "rate", "step", "between", "begun", "unseen"]
+"""What was not finite first: a loss, what backward() has made, that by the time of the step, a learning rate, what the
+step has made of finite gradients, a parameter that was finite when the step before had returned, or one at the first
+forward of all. Or it was a parameter since some step, or one before it, that was not looked at."""
 
 
 class First(NamedTuple):
@@ -105,6 +107,13 @@ class _Trained:
         window = self.of(number)
         return self.names(_kept(window.before)) if window is not None else ()
 
+    def begins(self, number: int) -> Moment:
+        """Since when parameters are not finite that are so when a window begins."""
+        before = self.of(number - 1)
+        if number and (before is None or not before.after):
+            return "unseen"
+        return "between" if number else "begun"
+
     def stays_finite(self, since: int) -> bool:
         """Whether its parameters were looked at from a step on, and were finite."""
         after = [one.after for one in self.windows if one.number >= since and one.after]
@@ -147,7 +156,41 @@ def _first(world: World, trained: _Trainings, unlike: _Losses) -> First | None:
         return _of_loss(world, trained, unlike, bool(lost), unlike[rank, optimizer])
     number = lost[rank, optimizer][0].number
     same = {key: is_seen for key, (window, is_seen) in lost.items() if (key[1], window.number) == (optimizer, number)}
-    return _of_parameters({key[0]: trained[key] for key in same}, optimizer, number, is_seen=all(same.values()))
+    return _of_rates(world, optimizer, number) or _of_parameters(
+        {key[0]: trained[key] for key in same}, optimizer, number, is_seen=all(same.values())
+    )
+
+
+def _of_rates(world: World, optimizer: int, last: int) -> First | None:
+    """The first step of an optimizer, of those until one, that was made at a learning rate which is not finite."""
+    steps = {
+        rank.rank: step
+        for rank in world.ranks
+        for step in reversed(rank.of(ev.Step))
+        if step.optimizer == optimizer and step.number <= last and not all(map(math.isfinite, step.rates))
+    }
+    if not steps:
+        return None
+    number = min(step.number for step in steps.values())
+    same = {rank: step for rank, step in steps.items() if step.number == number}
+    first = min(same)
+    return First(
+        moment="rate",
+        optimizer=optimizer,
+        number=number,
+        ranks=tuple(sorted(same)),
+        finite_on=(),
+        names=(),
+        finite=(),
+        before=None,
+        is_nan=any(map(math.isnan, same[first].rates)),
+        origin="unseen",
+        module="",
+        line=next(rank for rank in world.ranks if rank.rank == first).where(same[first].site),
+        times=1,
+        is_kept=True,
+        is_harmless=False,
+    )
 
 
 def _of_loss(world: World, trained: _Trainings, unlike: _Losses, is_lost: bool, loss: ev.NotFinite) -> First | None:
@@ -157,18 +200,22 @@ def _of_loss(world: World, trained: _Trainings, unlike: _Losses, is_lost: bool, 
     is_kept = is_lost or any(one.times > 1 for one in unlike.values())
     if is_harmless and not is_kept:
         return None
-    read = [(one, begun) for one in its if (begun := one.begins_lost(loss.number)) is not None]
-    lost = [name for one, begun in read for name in one.names(begun)]
+    number = loss.number
+    if number and (of_rate := _of_rates(world, loss.optimizer, number - 1)) is not None:
+        return of_rate
+    read = {rank: one for (rank, optimizer), one in trained.items() if optimizer == loss.optimizer}
+    begun = {rank: each for rank, one in read.items() if (each := one.begins_lost(number))}
+    lost = [name for rank, each in begun.items() for name in read[rank].names(each)]
     ranks = {rank.rank: rank for rank in world.ranks}
     first = min(same)
     return First(
-        moment="forward" if lost else "loss",
+        moment=read[min(begun)].begins(number) if begun else "loss",
         optimizer=loss.optimizer,
-        number=loss.number,
-        ranks=tuple(sorted(same)),
-        finite_on=tuple(n for n, rank in ranks.items() if n not in same and any(r.finite for r in rank.of(ev.Losses))),
+        number=number,
+        ranks=tuple(sorted(begun or same)),
+        finite_on=tuple(n for n, rank in ranks.items() if n not in same and _knows_losses(rank)),
         names=tuple(dict.fromkeys(lost)),
-        finite=tuple(dict.fromkeys(name for one, _ in read for name in one.kept(loss.number))),
+        finite=tuple(dict.fromkeys(name for rank in begun for name in read[rank].kept(number))),
         before=None,
         is_nan=same[first].is_nan,
         origin=same[first].origin,

@@ -23,6 +23,7 @@ class _Row(NamedTuple):
 
 
 _STOP = "Stop on all ranks alike at the first loss that is not finite; anomaly detection names its operation."
+_LOOK = "Run it with `ddpcheck run --oracle`, which looks at every step."
 _GUARD = "Guard the operation (an epsilon below the root, a clamp before the logarithm), not its result."
 _GRADIENTS = "a gradient to be finite where the loss is, in every step that is made on it"
 _PARAMETERS = "parameters to stay finite"
@@ -41,12 +42,17 @@ _ROWS: Mapping[Moment, _Row] = {
                 "too large for 16 bits",
                 f"{_GUARD} {_STOP}",
             ),
+            "code": Words(
+                "an operation in front of {module}: a mean over nothing, a division by 0, a softmax over a row that is "
+                "masked throughout",
+                f"{_GUARD} {_STOP}",
+            ),
             "later": Words(
                 "an operation of the loss, after the model: a logarithm of 0, a division by a count of 0, an average "
                 "over nothing, a target that is not finite",
                 f"{_GUARD} {_STOP}",
             ),
-            None: Words("not known: that forward was not looked at", _STOP),
+            None: Words("not known: the modules of that forward were not looked at", _LOOK),
         },
     ),
     "contribution": _Row(
@@ -72,7 +78,19 @@ _ROWS: Mapping[Moment, _Row] = {
                 "gradients before the step: a division by a norm or a count of 0",
                 "Reduce and scale gradients in 32 bits; divide by no number that may be 0.",
             ),
-            None: Words("not known: what backward() has made was not looked at", _STOP),
+            None: Words("not known: what backward() has made was not looked at", _LOOK),
+        },
+    ),
+    "rate": _Row(
+        "parameter-not-finite",
+        _PARAMETERS,
+        "a learning rate that is {value} on {ranks}, and parameters that are not finite since",
+        {
+            None: Words(
+                "the schedule, at that step: a root or power of a negative number, a division by a number of steps "
+                "that is 0",
+                "Give the schedule as many steps as the optimizer makes, and look at what comes after its last one.",
+            )
         },
     ),
     "step": _Row(
@@ -81,21 +99,31 @@ _ROWS: Mapping[Moment, _Row] = {
         "{lost} of {all} not finite on {ranks} after a step on finite gradients: {names}{finite}",
         {
             None: Words(
-                "the optimizer's own: an eps of 0, a learning rate that is not finite, state that was loaded, a number "
-                "that is too large for 16 bits",
+                "the optimizer's own: an eps of 0, state that was loaded, a number that is too large for 16 bits",
                 "Look at the optimizer's settings and state; keep both and the weights that it steps in 32 bits.",
             )
         },
     ),
-    "forward": _Row(
+    "between": _Row(
         "parameter-not-finite",
         _PARAMETERS,
-        "{lost} of {all} not finite on {ranks} at the first forward of the step: {names}{finite}",
+        "{lost} of {all} not finite on {ranks} at the first forward of the step, and finite after the step before: "
+        "{names}{finite}",
         {
             None: Words(
-                "they have begun so, or were written to since the step before: memory that nothing has filled, a load, "
-                "an update of the program's own",
-                "Initialise every parameter, and look at what is loaded or written into the model.",
+                "something has written to them since: a load, or an update of the program's own",
+                "Look at what is loaded or written into the model between steps.",
+            )
+        },
+    ),
+    "begun": _Row(
+        "parameter-not-finite",
+        _PARAMETERS,
+        "{lost} of {all} not finite on {ranks} at the first forward: {names}{finite}",
+        {
+            None: Words(
+                "they have begun so: memory that nothing has filled, or values that were loaded",
+                "Initialise every parameter, and look at what is loaded into the model.",
             )
         },
     ),
@@ -103,12 +131,13 @@ _ROWS: Mapping[Moment, _Row] = {
         "parameter-not-finite",
         _PARAMETERS,
         "{lost} of {all} not finite on {ranks}, by this step at the latest: {names}{finite}",
-        {None: Words("not known: the steps right before were not looked at", _STOP)},
+        {None: Words("not known: the step before was not looked at", _LOOK)},
     ),
 }
 _BEFORE: Mapping[Moment | Origin, str] = {
     "input": "; what the model was called with had NaN in it",
     "module": "; the first that is not finite was made by {module}",
+    "code": "; {module} was called with NaN that no module had made",
     "later": "; what modules of the model returned was finite",
     "gradient": ", and finite as backward() has made them",
 }

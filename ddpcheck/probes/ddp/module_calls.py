@@ -118,7 +118,7 @@ def watch() -> None:
             if call is not None:
                 module_values.makes(call, result)
             if forward_values.NOW is not None:
-                forward_values.makes(self, result)
+                forward_values.makes(self, (args, kwargs), result)
             return result
         if asleep() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
             return original(self, *args, **kwargs)
@@ -132,7 +132,7 @@ def watch() -> None:
                 began = clock.now()
                 show(outside)
                 result = original(self, *args, **kwargs)
-                forward_values.makes(self, result)
+                forward_values.makes(self, (args, kwargs), result)
                 return result
             finally:
                 here.module = False

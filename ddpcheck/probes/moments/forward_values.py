@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import torch
@@ -30,52 +30,66 @@ EACH = 16
 Number = float | torch.Tensor
 
 
+class _Call(NamedTuple):
+    """A module has returned: where the numbers of what it was called with lie, and of what it made."""
+
+    module: ref[torch.nn.Module]
+    given: slice
+    made: slice
+
+
 class Forwards:
     """Those of models in training mode since the last backward()."""
 
     def __init__(self) -> None:
         self.roots: list[ref[torch.nn.Module]] = []
-        self.given: list[Number] = []
-        """The largest number of each tensor that the models were called with."""
-        self.makers: list[ref[torch.nn.Module]] = []
-        self.made: list[Number] = []
-        """By module, in the order in which they returned."""
+        self.numbers: list[Number] = []
+        """The largest one of each tensor that was looked at."""
+        self.inputs: list[slice] = []
+        """Where those lie of tensors that came from outside, and not from a computation that is followed."""
+        self.calls: list[_Call] = []
+        """In the order in which they returned."""
         self.is_whole = True
         """Of every module that has returned something, something could be read."""
         self.streams: set[int] = set()
 
-    def numbers(self) -> list[Number]:
-        """All of them, side by side."""
-        return self.given + self.made
+    def add(self, value: Any, outside: bool = False) -> slice:
+        """Look at the tensors in it; ``outside``: at those alone that no gradient goes back through."""
+        found = _largest(value, outside)
+        self.streams.update(map(stream_of, found))
+        self.numbers += found
+        return slice(len(self.numbers) - len(found), len(self.numbers))
 
     def origin(self, numbers: Sequence[float | None], is_nan: bool, usual: set[str] | None) -> tuple[Origin, str]:
-        """Where the first one came up, by all of them, and the module that made it.
+        """Where the first one came up, by all of them, and the module that made it, or was called with it.
 
-        What a model is given may be infinite by right, as masks are, and so may what a module makes that does so
+        What a module is given may be infinite by right, as masks are, and so may what a module makes that does so
         where the loss is finite, too.
         """
-        if len(self.made) >= MOST or not self.made or None in numbers:
+        if not self.calls or len(self.calls) >= MOST or None in numbers:
             return "unseen", ""
-        if any(map(math.isnan, self._known(numbers)[0])):
+        known = [0.0 if one is None else one for one in numbers]
+        if any(math.isnan(one) for its in self.inputs for one in known[its]):
             return "input", ""
-        for module, number in self._unlike(numbers):
+        for call, number in self._unlike(known):
+            name, given = self._name(call.module()), known[call.given]
             # Of none that is finite anything is known yet: an infinite number then need not be why.
-            if module not in usual if usual is not None else not is_nan or math.isnan(number):
-                return "module", module
+            if name in usual if usual is not None else is_nan and not math.isnan(number):
+                continue
+            if any(map(math.isnan, given)):
+                return "code", name
+            return "module", name if all(map(math.isfinite, given)) else f"{name}, called with infinite numbers,"
         return ("later" if self.is_whole else "unseen"), ""
 
     def usual(self, numbers: Sequence[float | None]) -> set[str]:
         """The modules that have made numbers that are not finite."""
-        return {module for module, _ in self._unlike(numbers)}
+        return {self._name(call.module()) for call, _ in self._unlike([0.0 if one is None else one for one in numbers])}
 
-    def _unlike(self, numbers: Sequence[float | None]) -> Iterator[tuple[str, float]]:
-        for maker, number in zip(self.makers, self._known(numbers)[1], strict=False):
-            if not math.isfinite(number):
-                yield self._name(maker()), number
-
-    def _known(self, numbers: Sequence[float | None]) -> tuple[list[float], list[float]]:
-        known = [0.0 if one is None else one for one in numbers]
-        return known[: len(self.given)], known[len(self.given) :]
+    def _unlike(self, known: Sequence[float]) -> Iterator[tuple[_Call, float]]:
+        for call in self.calls:
+            for number in known[call.made]:
+                if not math.isfinite(number):
+                    yield call, number
 
     def _name(self, module: torch.nn.Module | None) -> str:
         for root in filter(None, (one() for one in self.roots)):
@@ -105,21 +119,22 @@ def reads(args: Any, kwargs: Any) -> None:
         safely(_read, NOW, (args, kwargs))
 
 
-def makes(module: torch.nn.Module, result: Any) -> None:
-    """A module has returned this."""
-    if NOW is not None and len(NOW.made) < MOST and torch.is_grad_enabled():
-        safely(_made, NOW, module, result)
+def makes(module: torch.nn.Module, given: Any, result: Any) -> None:
+    """A module that was called with this has returned that."""
+    if NOW is not None and len(NOW.calls) < MOST and torch.is_grad_enabled():
+        safely(_made, NOW, module, given, result)
 
 
 def _read(forwards: Forwards, given: Any) -> None:
-    forwards.given += _largest(forwards, given)
+    forwards.inputs.append(forwards.add(given, outside=True))
 
 
-def _made(forwards: Forwards, module: torch.nn.Module, result: Any) -> None:
-    numbers = _largest(forwards, result)
-    forwards.made += numbers
-    forwards.makers += [ref(module)] * len(numbers)
+def _made(forwards: Forwards, module: torch.nn.Module, given: Any, result: Any) -> None:
+    made = forwards.add(result)
+    numbers = forwards.numbers[made]
     forwards.is_whole &= bool(numbers) or result is None
+    is_fine = all(isinstance(one, float) and math.isfinite(one) for one in numbers)
+    forwards.calls.append(_Call(ref(module), slice(0) if is_fine else forwards.add(given), made))
 
 
 def taken() -> Forwards | None:
@@ -136,7 +151,7 @@ def spent() -> float:
     return seconds
 
 
-def _largest(forwards: Forwards, value: Any) -> list[Number]:
+def _largest(value: Any, outside: bool) -> list[Number]:
     """Of each tensor in it, NaN where one is; without those that have no numbers, or cannot be looked at."""
     global _cost
     if asleep() or is_tracing():
@@ -144,10 +159,8 @@ def _largest(forwards: Forwards, value: Any) -> list[Number]:
     began = clock.fine()
     try:
         with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-            each = [own for one in islice(tensors_in(value), EACH) if (own := _plain(one)) is not None]
-            numbers = [_number(own) for own in each]
-            forwards.streams.update(map(stream_of, numbers))
-            return numbers
+            tensors = (one for one in tensors_in(value) if not (outside and one.requires_grad))
+            return [_number(own) for one in islice(tensors, EACH) if (own := _plain(one)) is not None]
     except Exception as error:
         if not is_out_of_memory(error):
             raise

@@ -107,7 +107,7 @@ class _Seen:
         values: list[float | torch.Tensor] = [one.value for one in known]
         steps = []
         for one in known:
-            own = one.forwards.numbers() if one.forwards is not None else []
+            own = one.forwards.numbers if one.forwards is not None else []
             steps.append(
                 _Stepped(one.site, one.backward, one.step, one.forwards, slice(len(values), len(values) + len(own)))
             )
@@ -123,7 +123,7 @@ class _Seen:
                 continue
             if math.isfinite(value):
                 finite += 1
-                self.unlike.pop(one.site, None)
+                self._forget(one)
                 if one.forwards is not None:
                     self.usual = (self.usual or set()) | one.forwards.usual(values[one.places])
                 continue
@@ -132,6 +132,12 @@ class _Seen:
                 self._add(one, value, values[one.places], *one.step)
         made: Losses = record(finite=finite, lost=lost, unlike=list(self.unlike.values()))
         return made
+
+    def _forget(self, one: _Stepped) -> None:
+        """A loss is finite: those of its line before it have done no harm, but for one that has gone into its step."""
+        before = self.unlike.get(one.site)
+        if before is not None and one.step != (before.optimizer, before.number):
+            del self.unlike[one.site]
 
     def _add(self, one: _Stepped, value: float, values: Sequence[float | None], optimizer: int, number: int) -> None:
         before = self.unlike.get(one.site)
