@@ -144,7 +144,7 @@ class Losses(Record, frozen=True, kw_only=True):
     lost: int
     """Those that were NaN or infinite; of the others nothing is known."""
     unlike: list[NotFinite]
-    """By line, those that go on."""
+    """By line and optimizer, those that go on."""
 
 
 class Modes(Record, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from ddpcheck.checks.finite_values.run import judge
 from ddpcheck.evidence.sketches import NUMBERS
 from ddpcheck.facts import finite
 from tests.facts.trained import Contributed, Vector, mean, trained
-from tests.judging.written import Made
+from tests.judging.written import Made, step
 
 NAN = np.full(NUMBERS, np.nan)
 ONES = np.ones(NUMBERS)
@@ -148,7 +149,33 @@ def test_a_parameter_that_is_written_to_between_steps() -> None:
     """The first loss that is computed with it is not finite either."""
     (one,) = judged(of_rank_1(unlike(3, 2)), copies=from_step(2, True)).findings
     assert (one.rule, one.step, one.subject) == ("parameter-not-finite", 2, "b")
-    assert "at the first forward of the step: b; finite: a" in one.found
+    assert "at the first forward of the step, and finite after the step before: b; finite: a" in one.found
+
+
+def test_a_parameter_that_has_begun_so() -> None:
+    """Memory that nothing has filled: the losses say that it is not meant to be so."""
+    (one,) = judged(of_rank_1(unlike(1, 4)), copies=from_step(0, True)).findings
+    assert (one.rule, one.step, one.ranks, one.subject) == ("parameter-not-finite", 0, (0, 1), "b")
+    assert "memory that nothing has filled" in one.cause
+
+
+def test_a_parameter_after_a_step_that_was_not_looked_at() -> None:
+    given = {"copies": from_step(1, False), "looked": lambda _, number: number != 1}
+    (one,) = judged(of_rank_1(unlike(3, 2)), **given).findings
+    assert (one.rule, one.step) == ("parameter-not-finite", 2)
+    assert "not known" in one.cause
+
+
+def rated(rank: int) -> list[Made]:
+    """A step at a learning rate that is not finite, after those that are written before."""
+    return [*losses(unlike(6), steps=6), step(9, number=4, rates=[0.1, math.nan], parameters=b"")]
+
+
+def test_a_learning_rate_that_is_not_finite() -> None:
+    (one,) = judged(rated).findings
+    assert (one.rule, one.step, one.ranks) == ("parameter-not-finite", 4, (0, 1))
+    assert "a learning rate that is NaN on ranks 0 and 1" in one.found
+    assert "the schedule" in one.cause
 
 
 def test_a_parameter_that_became_so_in_a_step_that_was_not_looked_at() -> None:

@@ -21,7 +21,7 @@ from ddpcheck.probes.moments import forward_values, windows
 from ddpcheck.probes.moments.forward_values import Forwards
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.processes import endings, later_records
-from ddpcheck.probes.recording import recorder
+from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.unwatchable_moments import asleep, is_out_of_memory, is_tracing, overlooked
 
 EACH = 64
@@ -73,7 +73,8 @@ class _Seen:
         self.met = 0
         self.told = 0
         """Of those that were met, how many are on record."""
-        self.unlike: dict[int, NotFinite] = {}
+        self.unlike: dict[tuple[int, int], NotFinite] = {}
+        """By line and optimizer."""
         self.usual: set[str] | None = None
         """The modules that make numbers which are not finite although the loss is; None while no such loss is known."""
 
@@ -96,7 +97,7 @@ class _Seen:
 
     def _is_news(self, loss: _Loss) -> bool:
         """Whether a loss of the host's is not finite, and not long known for that."""
-        before = self.unlike.get(loss.site)
+        before = None if loss.step is None else self.unlike.get((user_lines.line_alone(loss.site), loss.step[0]))
         times = before.times if before is not None else 0
         return isinstance(loss.value, float) and not math.isfinite(loss.value) and times < TOLD
 
@@ -134,21 +135,26 @@ class _Seen:
         return made
 
     def _forget(self, one: _Stepped) -> None:
-        """A loss is finite: those of its line before it have done no harm, but for one that has gone into its step."""
-        before = self.unlike.get(one.site)
-        if before is not None and one.step != (before.optimizer, before.number):
-            del self.unlike[one.site]
+        """A loss is finite: those of steps before it have done no harm, if their line is the same, or comes no more."""
+        if one.step is None:
+            return
+        line, (optimizer, number) = user_lines.line_alone(one.site), one.step
+        for key, before in list(self.unlike.items()):
+            comes_no_more = before.times == 1 and number > before.number + 1
+            if key[1] == optimizer and number > before.number and (key[0] == line or comes_no_more):
+                del self.unlike[key]
 
     def _add(self, one: _Stepped, value: float, values: Sequence[float | None], optimizer: int, number: int) -> None:
-        before = self.unlike.get(one.site)
+        key = user_lines.line_alone(one.site), optimizer
+        before = self.unlike.get(key)
         if before is not None:
-            self.unlike[one.site] = replace(before, times=before.times + 1)
+            self.unlike[key] = replace(before, times=before.times + 1)
         elif len(self.unlike) < MOST_LINES:
             is_nan = math.isnan(value)
             origin, module = (
                 one.forwards.origin(values, is_nan, self.usual) if one.forwards is not None else ("unseen", "")
             )
-            self.unlike[one.site] = NotFinite(
+            self.unlike[key] = NotFinite(
                 site=one.site,
                 backward=one.backward,
                 is_nan=is_nan,
