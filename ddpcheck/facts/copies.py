@@ -26,6 +26,8 @@ does, as the program keeps it from the wrapper, or as no other rank has it."""
 class Holders(NamedTuple):
     ranks: frozenset[int]
     kind: Kind
+    is_narrower: bool = False
+    """A wrapper or a mesh was given fewer ranks."""
 
 
 Place = tuple[int, int, str]
@@ -46,14 +48,17 @@ def of(world: World) -> dict[int, dict[int, Holders]]:
                 ranks = frozenset(alike).union(*(declared[rank].ranks for rank in alike))
                 kind = _kind(known, tensor, ranks, min(alike, default=-1))
                 for rank in alike:
-                    if not (ranks <= declared[rank].ranks or _is_part(tensor, declared[rank], tensor.held[rank])):
-                        found[place][rank] = Holders(ranks, kind)
+                    if not (
+                        ranks <= declared[rank].ranks or _is_part(known, tensor, declared[rank], tensor.held[rank])
+                    ):
+                        found[place][rank] = Holders(ranks, kind, declared[rank].kind in ("wrapper", "declared"))
     return found
 
 
-def _is_part(tensor: Tensor, declared: Holders, held: Held) -> bool:
-    """Whether a mesh says of this very slice who has it."""
-    return declared.kind == "declared" and bool(tensor.slice or not logical_tensors.slice_of(held.piece))
+def _is_part(known: _Known, tensor: Tensor, declared: Holders, held: Held) -> bool:
+    """Whether a mesh says of this very slice who has it: one of a single rank says nothing of the others."""
+    is_of_slice = bool(tensor.slice or not logical_tensors.slice_of(held.piece))
+    return declared.kind == "declared" and is_of_slice and bool(_named(known, held) - {held.rank.rank})
 
 
 def _kind(known: _Known, tensor: Tensor, ranks: frozenset[int], first: int) -> Kind:

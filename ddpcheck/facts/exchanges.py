@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from ddpcheck import evidence as ev
 from ddpcheck.facts.passes import AVERAGING
@@ -22,8 +22,12 @@ Ranks = frozenset[int]
 
 @once_per_world
 def between(world: World) -> list[Ranks]:
-    """Sets of ranks between which more than a few numbers go: of calls that are alike, those of one."""
-    return list(dict.fromkeys(ranks for ranks, op, detail in _calls(world) if not _is_small(op, detail)))
+    """Sets of ranks between which more than a few numbers go: of calls that are alike, those of one.
+
+    What goes between them after their last step has no part in what they have trained.
+    """
+    last = {rank.rank: max((step.n for step in rank.of(ev.Step)), default=math.inf) for rank in world}
+    return list(dict.fromkeys(ranks for ranks, op, detail in _calls(world, until=last) if not _is_small(op, detail)))
 
 
 @once_per_world
@@ -87,12 +91,16 @@ def _begun(world: World) -> dict[int, float]:
     return {rank.rank: min((step.n for step in rank.of(ev.Step)), default=math.inf) for rank in world}
 
 
-def _calls(world: World, begun: dict[int, float] | None = None) -> set[tuple[Ranks, str, str]]:
+def _calls(
+    world: World, since: Mapping[int, float] | None = None, until: Mapping[int, float] | None = None
+) -> set[tuple[Ranks, str, str]]:
+    """Each kind of call between two records of every rank."""
     found = set()
     for rank in world:
-        since = begun[rank.rank] if begun is not None else 0
+        first = since[rank.rank] if since is not None else 0
+        last = until[rank.rank] if until is not None else math.inf
         for op, group, peer, detail in {
-            (one.op, one.group, one.peer, one.detail) for one in rank.of(ev.Call) if one.n > since
+            (one.op, one.group, one.peer, one.detail) for one in rank.of(ev.Call) if first < one.n < last
         }:
             if op in _EMPTY:
                 continue

@@ -59,8 +59,8 @@ class Deviation(NamedTuple):
     """What the first of the gradients is made of."""
     line: CallSite | None
     cause: str = ""
-    """``alone`` where each rank steps on its own; ``elsewhere`` where the second step on one gradient is at another
-    line than the first; of backward() calls, what became of the gradients between them."""
+    """``alone`` where each rank steps on its own, in no wrapper; ``elsewhere`` where the second step on one gradient is
+    at another line than the first; of backward() calls, what became of the gradients between them."""
 
     @property
     def names(self) -> list[str]:
@@ -144,7 +144,7 @@ def _of_ranks(mixing: Mixing, place: int, seen: _Seen, compared: set[tuple[int, 
     family = mixing.family
     each: list[_Copy] = []
     for ranks, known in seen.items():
-        holders, kind = family.holders[place][min(ranks)]
+        holders, kind, _ = family.holders[place][min(ranks)]
         if len(holders) < 2:
             continue
         known = [one for one in known if holders <= one[0].ranks.keys()]  # else a contribution is not on record
@@ -172,7 +172,8 @@ def _of_ranks(mixing: Mixing, place: int, seen: _Seen, compared: set[tuple[int, 
     ground = _ground(family, place, first.kind, [one.holders for one in each])
     if ground == "dealt" and any(len([its for its in over if ranks & its]) > 1 for ranks in family.between):
         ground = "observed"
-    cause = "alone" if all(len(ranks) == 1 for ranks in over) else ""
+    is_wrapped = any(family.holders[place][min(one.ranks)].is_narrower for one in each)
+    cause = "alone" if all(len(ranks) == 1 for ranks in over) and not is_wrapped else ""
     if ground not in UNSAID:
         compared |= {(family.optimizers[min(one.ranks)], sums.number) for one in each for sums, _ in one.broken}
     sums, answer = first.broken[0]

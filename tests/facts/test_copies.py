@@ -52,12 +52,12 @@ def test_a_module_that_reads_and_makes_the_same_is_computed_alike():
     def values(_: int, step: int) -> list[tuple[str, str, str]]:
         return [("a", f"in{step}", f"out{step}")]
 
-    assert of(trained({"a.w": own}, values=values, after=added_up)) == Holders(BOTH, "computed")
-    given = trained({"a.w": own, "b.w": own}, filled=["a.w"], values=values, after=added_up)
+    assert of(trained({"a.w": own}, values=values, more=added_up)) == Holders(BOTH, "computed")
+    given = trained({"a.w": own, "b.w": own}, filled=["a.w"], values=values, more=added_up)
     assert of(given) == Holders(BOTH, "computed")
     # Ranks that give each other nothing compute apart; and a constant is no copy where nothing drawn is.
     assert of(trained({"a.w": own}, values=values)).kind == "drawn"
-    assert of(trained({"a.w": own}, filled=["a.w"], values=values, after=added_up)).kind == "constant"
+    assert of(trained({"a.w": own}, filled=["a.w"], values=values, more=added_up)).kind == "constant"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_module_that_reads_and_makes_the_same_is_computed_alike():
     ],
 )
 def test_nothing_less_is(values: Callable[[int, int], list[tuple[str, str, str]]]):
-    assert of(trained({"a.w": own}, values=values, after=added_up)).kind == "drawn"
+    assert of(trained({"a.w": own}, values=values, more=added_up)).kind == "drawn"
 
 
 def test_members_of_a_search_have_rates_of_their_own():
@@ -92,6 +92,15 @@ def test_stages_that_begin_alike_are_none():
 def test_a_mesh_says_so():
     given = trained({"a.w": own}, layout=lambda rank: layout(rank, [2], ["R"]), more=lambda _: [mesh([2])])
     assert of(given) == Holders(BOTH, "declared")
+
+
+def test_a_mesh_of_one_rank_says_nothing_of_the_others():
+    """The same model on each is a copy, as far as is known, which something was to bring together."""
+    alone = {
+        "layout": lambda rank: layout(rank, [1], ["S0"], first=rank, local=(64,)),
+        "more": lambda rank: [mesh([1], first=rank)],
+    }
+    assert of(trained({"a.w": own}, **alone)) == Holders(BOTH, "drawn", is_narrower=True)
 
 
 def test_a_mesh_names_ranks_that_do_not_have_it():
