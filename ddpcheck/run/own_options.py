@@ -68,7 +68,8 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
     running.add_argument(
         "--oracle",
         action="store_true",
-        help="weigh what each sample counts at every step (token-weight), and not at the first and ever fewer alone",
+        help="look at every step, and not at the first and ever fewer alone: what each sample counts (token-weight), "
+        "and where a number comes up that is not finite (finite-values)",
     )
     running.add_argument(
         "--status",
