@@ -115,7 +115,7 @@ class Contributions(Record, frozen=True, kw_only=True):
 
 
 class NotFinite(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """Losses of one line that were NaN or infinite, one after another, from a step on: none of it was finite since."""
+    """Losses of one line that were NaN or infinite from a step on."""
 
     site: int
     """That of the backward() calls."""
@@ -132,6 +132,8 @@ class NotFinite(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The step that was made on it."""
     times: int
     """Such losses on which a step was made."""
+    kept: bool | None
+    """The parameters of that optimizer are not finite since; None where nobody could look."""
 
 
 class Losses(Record, frozen=True, kw_only=True):
@@ -142,7 +144,9 @@ class Losses(Record, frozen=True, kw_only=True):
     met: int
     finite: int
     lost: int
-    """Those that were NaN or infinite; of the others nothing is known."""
+    """Those that were NaN or infinite. The others could not be looked at, or are no one number."""
+    last_finite: int
+    """The last backward() of the process so far whose loss was finite."""
     unlike: list[NotFinite]
     """By line and optimizer, those that go on."""
 

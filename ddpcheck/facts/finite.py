@@ -7,7 +7,7 @@ step away, as a scaler of gradients does. What follows from the first such numbe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -49,9 +49,7 @@ class First(NamedTuple):
     line: CallSite | None
     times: int
     is_kept: bool
-    """The parameters are not finite since, or no loss is; else nothing is known of what came after."""
-    is_harmless: bool
-    """The parameters stay finite, as far as was looked at."""
+    """The parameters are not finite since; else nobody has looked."""
 
 
 class Finite(NamedTuple):
@@ -72,7 +70,8 @@ class _Trained:
     def first(self) -> tuple[moments.Window, bool] | None:
         """The window since which a parameter is not finite that was; and whether it became so in that very window.
 
-        What has never been finite is as it is meant to be, unless the loss says otherwise.
+        What has never been finite is as it is meant to be, unless the loss says otherwise. And a finite loss after
+        the only look that has seen it may be one of parameters that were taken back.
         """
         if not self.windows:
             return None
@@ -84,17 +83,10 @@ class _Trained:
             known |= was
             gone = lost & known & (_lost(one.after) | _lost(one.before))
             if gone:
-                return one, bool(gone & was)
+                is_over = one is last and max((r.last_finite for r in self.rank.of(ev.Losses)), default=0)
+                return None if is_over > one.step.backwards else (one, bool(gone & was))
             known |= _kept(one.after)
         return None
-
-    def begins_lost(self, number: int) -> set[int] | None:
-        """The parameters that are not finite when a window begins, and were not always so; None if not looked at."""
-        window = self.of(number)
-        if window is None or not window.before:
-            return None
-        earlier = [_lost(one.after) | _lost(one.before) for one in self.windows if one.number < number]
-        return _lost(window.before).difference(*earlier)
 
     def names(self, pieces: Iterable[int]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self._known[one].path for one in sorted(pieces) if one in self._known))
@@ -102,10 +94,14 @@ class _Trained:
     def of(self, number: int) -> moments.Window | None:
         return next((one for one in self.windows if one.number == number), None)
 
-    def kept(self, number: int) -> tuple[str, ...]:
-        """The names of the parameters that are finite when a window begins."""
-        window = self.of(number)
-        return self.names(_kept(window.before)) if window is not None else ()
+    def around(self, backward: int) -> moments.Window | None:
+        """The window that this backward() is in."""
+        return next((one for one in self.windows if one.step.since[0] < backward <= one.step.backwards), None)
+
+    def begins_lost(self, window: moments.Window) -> set[int]:
+        """The parameters that are not finite when a window begins, and were not always so."""
+        earlier = [_lost(one.after) | _lost(one.before) for one in self.windows if one.number < window.number]
+        return _lost(window.before).difference(*earlier)
 
     def begins(self, number: int) -> Moment:
         """Since when parameters are not finite that are so when a window begins."""
@@ -119,6 +115,10 @@ class _Trained:
         after = [one.after for one in self.windows if one.number >= since and one.after]
         return bool(after) and not any(map(_lost, after))
 
+    def is_finite_after(self, since: int, until: int) -> bool:
+        """Whether all parameters were finite after some step between these."""
+        return any(since <= one.number <= until and one.after and not _lost(one.after) for one in self.windows)
+
 
 @once_per_world
 def of(world: World) -> Finite:
@@ -130,38 +130,59 @@ def of(world: World) -> Finite:
         for optimizer, windows in moments.windows(rank).items()
         if optimizer is not None
     }
-    unlike = {
-        (rank.rank, loss.optimizer): loss
+    unlike = [
+        _Unlike(rank, _place(rank, loss.optimizer), loss)
         for rank in world.ranks
         if (last := rank.last(ev.Losses)) is not None
-        for loss in sorted(last.unlike, key=lambda one: one.backward, reverse=True)
-    }
-    losses = sum(one.finite for one in seen) + sum(one.times for one in unlike.values())
+        for loss in last.unlike
+    ]
+    losses = sum(one.finite for one in seen) + sum(one.loss.times for one in unlike)
     return Finite(losses, sum(one.met for one in seen), _first(world, trained, unlike))
+
+
+class _Unlike(NamedTuple):
+    rank: Rank
+    place: int
+    loss: ev.NotFinite
+
+
+def _place(rank: Rank, optimizer: int) -> int:
+    """The place of an optimizer among those of a rank that make steps, which other ranks may number otherwise."""
+    stepping = list(dict.fromkeys(step.optimizer for step in rank.of(ev.Step)))
+    return stepping.index(optimizer) if optimizer in stepping else -1
 
 
 _Trainings = dict[tuple[int, int], _Trained]
 """By rank and optimizer."""
-_Losses = dict[tuple[int, int], ev.NotFinite]
 
 
-def _first(world: World, trained: _Trainings, unlike: _Losses) -> First | None:
+def _first(world: World, trained: _Trainings, unlike: Sequence[_Unlike]) -> First | None:
     lost = {key: found for key, one in trained.items() if (found := one.first()) is not None}
-    begins = [(one.backward, 0, *key) for key, one in unlike.items()]
-    begins += [(window.step.backwards, 1, *key) for key, (window, _) in lost.items()]
+    losses = [(one, is_kept) for one in unlike if (is_kept := _is_kept(one, trained, lost.keys())) is not False]
+    places = {(rank.rank, key[1]): _place(rank, key[1]) for rank in world.ranks for key in lost if key[0] == rank.rank}
+    begins = [(one.loss.number, 0, one.place, n) for n, (one, _) in enumerate(losses)]
+    begins += [(window.number, 1, places[key], key[0]) for key, (window, _) in lost.items()]
     if not begins:
         return None
-    _, kind, rank, optimizer = min(begins)
+    number, kind, place, which = min(begins)
     if not kind:
-        return _of_loss(world, trained, unlike, bool(lost), unlike[rank, optimizer])
-    number = lost[rank, optimizer][0].number
-    same = {key: is_seen for key, (window, is_seen) in lost.items() if (key[1], window.number) == (optimizer, number)}
-    return _of_rates(world, optimizer, number) or _of_parameters(
+        return _of_loss(world, trained, losses, *losses[which])
+    same = {key: is_seen for key, (window, is_seen) in lost.items() if (places[key], window.number) == (place, number)}
+    optimizer = next(key[1] for key in same if key[0] == which)
+    return _of_rates(world, trained, optimizer, number) or _of_parameters(
         {key[0]: trained[key] for key in same}, optimizer, number, is_seen=all(same.values())
     )
 
 
-def _of_rates(world: World, optimizer: int, last: int) -> First | None:
+def _is_kept(one: _Unlike, trained: _Trainings, lost: Collection[tuple[int, int]]) -> bool | None:
+    """Whether what was stepped on a loss is not finite since; None where nobody has looked."""
+    key = one.rank.rank, one.loss.optimizer
+    if one.loss.kept or key in lost:
+        return True
+    return False if key in trained and trained[key].stays_finite(one.loss.number) else None
+
+
+def _of_rates(world: World, trained: _Trainings, optimizer: int, last: int) -> First | None:
     """The first step of an optimizer, of those until one, that was made at a learning rate which is not finite."""
     steps = {
         rank.rank: step
@@ -169,7 +190,11 @@ def _of_rates(world: World, optimizer: int, last: int) -> First | None:
         for step in reversed(rank.of(ev.Step))
         if step.optimizer == optimizer and step.number <= last and not all(map(math.isfinite, step.rates))
     }
-    if not steps:
+    if not steps or any(
+        one.is_finite_after(min(step.number for step in steps.values()), last)
+        for key, one in trained.items()
+        if key[1] == optimizer
+    ):
         return None
     number = min(step.number for step in steps.values())
     same = {rank: step for rank, step in steps.items() if step.number == number}
@@ -189,42 +214,62 @@ def _of_rates(world: World, optimizer: int, last: int) -> First | None:
         line=next(rank for rank in world.ranks if rank.rank == first).where(same[first].site),
         times=1,
         is_kept=True,
-        is_harmless=False,
     )
 
 
-def _of_loss(world: World, trained: _Trainings, unlike: _Losses, is_lost: bool, loss: ev.NotFinite) -> First | None:
-    same = {key[0]: one for key, one in unlike.items() if (key[1], one.number) == (loss.optimizer, loss.number)}
-    its = [one for rank in same if (one := trained.get((rank, loss.optimizer))) is not None]
-    is_harmless = len(its) == len(same) and all(one.stays_finite(loss.number) for one in its)
-    is_kept = is_lost or any(one.times > 1 for one in unlike.values())
-    if is_harmless and not is_kept:
-        return None
-    number = loss.number
-    if number and (of_rate := _of_rates(world, loss.optimizer, number - 1)) is not None:
+def _of_loss(
+    world: World, trained: _Trainings, losses: Sequence[tuple[_Unlike, bool | None]], one: _Unlike, is_kept: bool | None
+) -> First | None:
+    number, optimizer = one.loss.number, one.loss.optimizer
+    if is_kept and number and (of_rate := _of_rates(world, trained, optimizer, number - 1)) is not None:
         return of_rate
-    read = {rank: one for (rank, optimizer), one in trained.items() if optimizer == loss.optimizer}
-    begun = {rank: each for rank, one in read.items() if (each := one.begins_lost(number))}
-    lost = [name for rank, each in begun.items() for name in read[rank].names(each)]
-    ranks = {rank.rank: rank for rank in world.ranks}
-    first = min(same)
-    return First(
-        moment=read[min(begun)].begins(number) if begun else "loss",
-        optimizer=loss.optimizer,
-        number=number,
-        ranks=tuple(sorted(begun or same)),
-        finite_on=tuple(n for n, rank in ranks.items() if n not in same and _knows_losses(rank)),
-        names=tuple(dict.fromkeys(lost)),
-        finite=tuple(dict.fromkeys(name for rank in begun for name in read[rank].kept(number))),
-        before=None,
-        is_nan=same[first].is_nan,
-        origin=same[first].origin,
-        module=same[first].module,
-        line=ranks[first].where(same[first].site),
-        times=sum(one.times for one in unlike.values()),
-        is_kept=is_kept,
-        is_harmless=is_harmless,
+    line = one.rank.where(one.loss.site)
+    of_line = [each for each, _ in losses if _is_at(each.rank.where(each.loss.site), line) and each.place == one.place]
+    same = {each.rank.rank: each.loss for each in of_line if each.loss.number == number}
+    first = same[min(same)]
+    others = tuple(rank.rank for rank in world.ranks if rank.rank not in same and _is_all_finite(rank, losses))
+    begun = {
+        key: (window, lost)
+        for key, each in trained.items()
+        if (window := each.of(number) if key[0] != one.rank.rank else each.around(one.loss.backward)) is not None
+        and (lost := each.begins_lost(window))
+    }
+    # What another rank has as well, with a loss that is finite, is by right.
+    if any(key[0] in others for key in begun):
+        begun = {}
+    key = min(begun, default=(one.rank.rank, optimizer))
+    names = dict.fromkeys(name for its, (_, lost) in begun.items() for name in trained[its].names(lost))
+    kept = dict.fromkeys(
+        name for its, (window, _) in begun.items() for name in trained[its].names(_kept(window.before))
     )
+    return First(
+        moment=trained[key].begins(begun[key][0].number) if begun else "loss",
+        optimizer=optimizer,
+        number=number,
+        ranks=tuple(sorted({rank for rank, _ in begun} or same)),
+        finite_on=() if begun else others,
+        names=tuple(names),
+        finite=tuple(kept),
+        before=None,
+        is_nan=first.is_nan,
+        origin=first.origin,
+        module=first.module,
+        line=line,
+        times=sum(each.loss.times for each in of_line),
+        is_kept=bool(is_kept),
+    )
+
+
+def _is_at(line: CallSite | None, other: CallSite | None) -> bool:
+    return line == other or (
+        line is not None and other is not None and (line.file, line.line) == (other.file, other.line)
+    )
+
+
+def _is_all_finite(rank: Rank, losses: Sequence[tuple[_Unlike, bool | None]]) -> bool:
+    """Whether every loss of a rank was looked at, and was finite until one of these that is not."""
+    lost = sum(one.lost for one in rank.of(ev.Losses))
+    return _knows_losses(rank) and lost == sum(one.loss.times for one, _ in losses if one.rank is rank)
 
 
 def _of_parameters(trained: dict[int, _Trained], optimizer: int, number: int, is_seen: bool) -> First:
@@ -261,7 +306,6 @@ def _of_parameters(trained: dict[int, _Trained], optimizer: int, number: int, is
         line=trained[first].rank.where(site),
         times=1,
         is_kept=True,
-        is_harmless=False,
     )
 
 

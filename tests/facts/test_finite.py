@@ -22,7 +22,15 @@ LINE = 12
 
 def unlike(backward: int, times: int = 1, **more: Any) -> ev.NotFinite:
     """Losses that are NaN from this backward() on, each with a step of its own."""
-    given = {"is_nan": True, "origin": "unseen", "module": "", "optimizer": 0, "number": backward - 1, **more}
+    given = {
+        "is_nan": True,
+        "origin": "unseen",
+        "module": "",
+        "optimizer": 0,
+        "number": backward - 1,
+        "kept": True,
+        **more,
+    }
     return ev.NotFinite(site=LINE, backward=backward, times=times, **given)
 
 
@@ -31,7 +39,13 @@ def losses(*of_rank: ev.NotFinite, steps: int = 4, met: int | None = None) -> li
     return [
         (
             ev.Losses,
-            {"met": met or steps, "finite": steps - lost, "lost": lost, "unlike": list(of_rank)},
+            {
+                "met": met or steps,
+                "finite": steps - lost,
+                "lost": lost,
+                "last_finite": steps - lost,
+                "unlike": list(of_rank),
+            },
         )
     ]
 
@@ -73,10 +87,10 @@ def test_no_loss_was_seen() -> None:
 @pytest.mark.parametrize(
     ("origin", "found", "cause"),
     [
-        ("input", "what the model was called with had NaN in it", "the batch"),
+        ("input", "what the model was called with had NaN in it", "missing in the batch"),
         ("module", "was made by drop (Dropout)", "an operation of drop (Dropout)"),
-        ("later", "what modules of the model returned was finite", "an operation of the loss"),
-        ("unseen", "NaN on rank 1 (finite on rank 0), and so is every loss since (2 losses)", "not known"),
+        ("later", "what modules of the model returned was finite", "as that of the loss"),
+        ("unseen", "NaN on rank 1 (finite on rank 0), and so is every loss of this line since (2 losses)", "not known"),
     ],
 )
 def test_losses_of_one_rank(origin: str, found: str, cause: str) -> None:
@@ -96,17 +110,16 @@ def test_an_infinite_loss() -> None:
 
 def test_a_step_on_a_loss_that_leaves_the_parameters_finite() -> None:
     """As one of a scaler that skips it, which is the last one of the run."""
-    assert not judged(of_rank_1(unlike(4))).findings
+    assert not judged(of_rank_1(unlike(4, kept=None))).findings
 
 
-def test_the_last_loss_of_a_run_that_is_looked_at_no_more() -> None:
-    (one,) = judged(of_rank_1(unlike(4)), looked=lambda _, number: number < 2).findings
+def test_losses_after_which_no_parameter_was_looked_at() -> None:
+    (one,) = judged(of_rank_1(unlike(4, 2, kept=None)), looked=lambda _, number: number < 2).findings
     assert one.severity == "warning"
 
 
 def test_losses_that_are_not_finite_although_parameters_stay_so() -> None:
-    (one,) = judged(of_rank_1(unlike(2, 3))).findings
-    assert one.severity == "warning"
+    assert not judged(of_rank_1(unlike(2, 3, kept=None))).findings
 
 
 def contributed(number: int, rank: int, _: int, name: str) -> Vector:
@@ -147,21 +160,27 @@ def test_a_parameter_that_the_step_spoils() -> None:
 
 def test_a_parameter_that_is_written_to_between_steps() -> None:
     """The first loss that is computed with it is not finite either."""
-    (one,) = judged(of_rank_1(unlike(3, 2)), copies=from_step(2, True)).findings
+    (one,) = judged(lambda _: losses(unlike(3, 2)), copies=from_step(2, True)).findings
     assert (one.rule, one.step, one.subject) == ("parameter-not-finite", 2, "b")
     assert "at the first forward of the step, and finite after the step before: b; finite: a" in one.found
 
 
 def test_a_parameter_that_has_begun_so() -> None:
     """Memory that nothing has filled: the losses say that it is not meant to be so."""
-    (one,) = judged(of_rank_1(unlike(1, 4)), copies=from_step(0, True)).findings
+    (one,) = judged(lambda _: losses(unlike(1, 4)), copies=from_step(0, True)).findings
     assert (one.rule, one.step, one.ranks, one.subject) == ("parameter-not-finite", 0, (0, 1), "b")
     assert "memory that nothing has filled" in one.cause
 
 
+def test_a_parameter_that_is_infinite_by_right_on_all_ranks() -> None:
+    """Rank 0 has it as well, with losses that are finite."""
+    (one,) = judged(of_rank_1(unlike(1, 4, origin="input")), copies=from_step(0, True)).findings
+    assert (one.rule, one.ranks) == ("loss-not-finite", (1,))
+
+
 def test_a_parameter_after_a_step_that_was_not_looked_at() -> None:
     given = {"copies": from_step(1, False), "looked": lambda _, number: number != 1}
-    (one,) = judged(of_rank_1(unlike(3, 2)), **given).findings
+    (one,) = judged(lambda _: losses(unlike(3, 2)), **given).findings
     assert (one.rule, one.step) == ("parameter-not-finite", 2)
     assert "not known" in one.cause
 

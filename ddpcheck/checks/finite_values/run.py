@@ -23,7 +23,10 @@ class _Row(NamedTuple):
 
 
 _STOP = "Stop on all ranks alike at the first loss that is not finite; anomaly detection names its operation."
-_LOOK = "Run it with `ddpcheck run --oracle`, which looks at every step."
+_LOOK = (
+    "Run it with `ddpcheck run --oracle`, which looks at every step; torch.autograd.set_detect_anomaly(True) names the "
+    "operation whose derivative is NaN."
+)
 _GUARD = "Guard the operation (an epsilon below the root, a clamp before the logarithm), not its result."
 _GRADIENTS = "a gradient to be finite where the loss is, in every step that is made on it"
 _PARAMETERS = "parameters to stay finite"
@@ -34,7 +37,8 @@ _ROWS: Mapping[Moment, _Row] = {
         "{value} on {ranks}{others}{since}{before}",
         {
             "input": Words(
-                "the batch: values that are missing, or that the program has made so before the model",
+                "what is computed or loaded before the model: a value that is missing in the batch, or another model's "
+                "output",
                 "Look at the samples of that batch, and at what is done with missing values in them.",
             ),
             "module": Words(
@@ -48,11 +52,11 @@ _ROWS: Mapping[Moment, _Row] = {
                 f"{_GUARD} {_STOP}",
             ),
             "later": Words(
-                "an operation of the loss, after the model: a logarithm of 0, a division by a count of 0, an average "
-                "over nothing, a target that is not finite",
+                "an operation whose result no module returns, as that of the loss: a logarithm of 0, a division by a "
+                "count of 0, an average over nothing, a target that is not finite",
                 f"{_GUARD} {_STOP}",
             ),
-            None: Words("not known: the modules of that forward were not looked at", _LOOK),
+            None: Words("not known: where in that forward it came up was not seen", _LOOK),
         },
     ),
     "contribution": _Row(
@@ -169,7 +173,9 @@ def _finding(first: First) -> Finding:
         "value": "NaN" if first.is_nan else "infinite",
         "ranks": ranks_text(first.ranks),
         "others": f" (finite on {ranks_text(first.finite_on)})" if first.finite_on else "",
-        "since": f", and so is every loss since ({count(first.times, 'loss', 'losses')})" if first.times > 1 else "",
+        "since": f", and so is every loss of this line since ({count(first.times, 'loss', 'losses')})"
+        if first.times > 1
+        else "",
         "module": first.module,
         "lost": len(first.names),
         "all": count(len({*first.names, *first.finite}), what),
@@ -179,7 +185,7 @@ def _finding(first: First) -> Finding:
     before = _BEFORE.get(first.origin if first.moment == "loss" else first.moment, "") if known else ""
     return Finding(
         rule=row.rule,
-        severity="error" if first.is_kept and not first.is_harmless else "warning",
+        severity="error" if first.is_kept else "warning",
         ranks=first.ranks,
         subject="loss" if first.moment == "loss" else first.names[0] if first.names else what,
         step=first.number,

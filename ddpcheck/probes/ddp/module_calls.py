@@ -111,14 +111,15 @@ def watch() -> None:
             if (called := used_models.CALLED) is not None:
                 called.add(id(self))
             call = module_values.reads(self, args, kwargs) if module_values.LOOKED_AT else None
+            given = forward_values.reads(args, kwargs) if forward_values.NOW is not None else None
             if only_chooses and self._compiled_call_impl is None:
                 result = self._call_impl(*args, **kwargs)
             else:
                 result = original(self, *args, **kwargs)
             if call is not None:
                 module_values.makes(call, result)
-            if forward_values.NOW is not None:
-                forward_values.makes(self, (args, kwargs), result)
+            if given is not None:
+                forward_values.makes(self, given, result)
             return result
         if asleep() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
             return original(self, *args, **kwargs)
@@ -129,10 +130,12 @@ def watch() -> None:
                 here.module = True
                 hide(outside)
                 model = _note(self, args, kwargs)
+                given = forward_values.reads(args, kwargs, is_outermost=True)
                 began = clock.now()
                 show(outside)
                 result = original(self, *args, **kwargs)
-                forward_values.makes(self, (args, kwargs), result)
+                if given is not None:
+                    forward_values.makes(self, given, result, is_outermost=True)
                 return result
             finally:
                 here.module = False
@@ -166,7 +169,6 @@ def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | N
             through = isinstance(module, DistributedDataParallel)
             models.met(writer, module.module if through else module)
             gradient_events.MODULE_CALLED.tell(module, number_of(module))
-            forward_values.reads(args, kwargs)
             if through:
                 return None
             if wrapper is not None and module.training:

@@ -1,4 +1,4 @@
-"""The largest number of what each module of a forward made, in windows that are looked at.
+"""The largest number of what each module of a forward was given and made, in windows that are looked at.
 
 They say where a loss comes from that is not finite, and are let go where it is.
 """
@@ -6,7 +6,7 @@ They say where a loss comes from that is not finite, and are let go where it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 from weakref import ref
@@ -28,76 +28,110 @@ EACH = 16
 """Tensors that one of them is given, or returns."""
 
 Number = float | torch.Tensor
+_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 class _Call(NamedTuple):
-    """A module has returned: where the numbers of what it was called with lie, and of what it made."""
+    """A module was called: where the numbers of what it was given lie, and of what it made."""
 
     module: ref[torch.nn.Module]
     given: slice
     made: slice
+    is_outermost: bool
 
 
 class Forwards:
     """Those of models in training mode since the last backward()."""
 
     def __init__(self) -> None:
-        self.roots: list[ref[torch.nn.Module]] = []
+        self.roots: dict[int, ref[torch.nn.Module]] = {}
         self.numbers: list[Number] = []
         """The largest one of each tensor that was looked at."""
-        self.inputs: list[slice] = []
-        """Where those lie of tensors that came from outside, and not from a computation that is followed."""
         self.calls: list[_Call] = []
         """In the order in which they returned."""
         self.is_whole = True
-        """Of every module that has returned something, something could be read."""
+        """All that modules have returned could be read."""
+        self.is_one = True
+        """Each model was called once, as far as that could be seen: of two calls one may have no part in the loss."""
         self.streams: set[int] = set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more is looked at."""
+        return not self.is_one or len(self.calls) >= MOST
 
     def add(self, value: Any, outside: bool = False) -> slice:
         """Look at the tensors in it; ``outside``: at those alone that no gradient goes back through."""
-        found = _largest(value, outside)
+        try:
+            tensors = list(islice(tensors_in(value), EACH + 1))
+            found = numbers_of(one for one in tensors[:EACH] if not (outside and one.requires_grad))
+        except RecursionError:  # as deep as the program can go, there is no room for a look
+            self.is_one = False
+            return slice(0)
+        self.is_whole &= len(tensors) <= EACH
         self.streams.update(map(stream_of, found))
         self.numbers += found
         return slice(len(self.numbers) - len(found), len(self.numbers))
 
-    def origin(self, numbers: Sequence[float | None], is_nan: bool, usual: set[str] | None) -> tuple[Origin, str]:
+    def origin(
+        self, numbers: Sequence[float | None], is_nan: bool, usual: set[tuple[str, str]] | None
+    ) -> tuple[Origin, str]:
         """Where the first one came up, by all of them, and the module that made it, or was called with it.
 
-        What a module is given may be infinite by right, as masks are, and so may what a module makes that does so
+        What a model is given may be infinite by right, as masks are, and so may what a module makes that does so
         where the loss is finite, too.
         """
-        if not self.calls or len(self.calls) >= MOST or None in numbers:
+        if not self.calls or self.is_full or None in numbers:
             return "unseen", ""
-        known = [0.0 if one is None else one for one in numbers]
-        if any(math.isnan(one) for its in self.inputs for one in known[its]):
-            return "input", ""
-        for call, number in self._unlike(known):
-            name, given = self._name(call.module()), known[call.given]
-            # Of none that is finite anything is known yet: an infinite number then need not be why.
-            if name in usual if usual is not None else is_nan and not math.isnan(number):
+        is_certain = True
+        for name, what, number, given in self._unlike(numbers):
+            if usual is not None and (name, _kind(what, number)) in usual:
                 continue
-            if any(map(math.isnan, given)):
-                return "code", name
-            return "module", name if all(map(math.isfinite, given)) else f"{name}, called with infinite numbers,"
-        return ("later" if self.is_whole else "unseen"), ""
+            if usual is None and not math.isnan(number):
+                # Of no loss that is finite anything is known yet: an infinite number then need not be why.
+                is_certain = False
+            elif what == "input":
+                return "input", ""
+            elif not any(map(math.isnan, given)):
+                return "module", name if all(map(math.isfinite, given)) else f"{name}, called with infinite numbers,"
+            else:
+                return ("code", name) if self.is_whole and is_certain else ("unseen", "")
+        return ("later" if self.is_whole and is_certain else "unseen"), ""
 
-    def usual(self, numbers: Sequence[float | None]) -> set[str]:
-        """The modules that have made numbers that are not finite."""
-        return {self._name(call.module()) for call, _ in self._unlike([0.0 if one is None else one for one in numbers])}
+    def unlike(self, numbers: Sequence[float | None]) -> set[tuple[str, str]]:
+        """The modules that were given, or have made, numbers that are not finite."""
+        if not self.is_one:
+            return set()
+        return {(name, _kind(what, number)) for name, what, number, _ in self._unlike(numbers)}
 
-    def _unlike(self, known: Sequence[float]) -> Iterator[tuple[_Call, float]]:
+    def _unlike(self, numbers: Sequence[float | None]) -> Iterator[tuple[str, str, float, Sequence[float]]]:
+        """Call by call: the module, whether it is what that was given from outside or has made, and all given."""
+        known = [0.0 if one is None else one for one in numbers]
+        # What an outermost call was given came before all that is called within.
+        outermost = iter([one for one in self.calls if one.is_outermost])
+        root: _Call | None = None
         for call in self.calls:
+            if root is None:
+                root = next(outermost, None)
+                for number in known[root.given] if root is not None else ():
+                    if math.isnan(number) and root is not None:
+                        yield self._name(root.module()), "input", number, ()
+            root = None if call.is_outermost else root
             for number in known[call.made]:
                 if not math.isfinite(number):
-                    yield call, number
+                    yield self._name(call.module()), "made", number, () if call.is_outermost else known[call.given]
 
     def _name(self, module: torch.nn.Module | None) -> str:
-        for root in filter(None, (one() for one in self.roots)):
+        for root in filter(None, (one() for one in self.roots.values())):
             for path, one in root.named_modules():
                 if one is module:
                     kind = type(one).__name__
                     return f"{path} ({kind})" if path else kind
         return type(module).__name__ if module is not None else "a module that is gone by now"
+
+
+def _kind(what: str, number: float) -> str:
+    return f"{what} {'NaN' if math.isnan(number) else 'infinite'}"
 
 
 NOW: Forwards | None = None
@@ -110,31 +144,36 @@ def begin(root: torch.nn.Module) -> None:
     global NOW
     if root.training:
         NOW = NOW or Forwards()
-        NOW.roots.append(ref(root))
+        NOW.is_one &= id(root) not in NOW.roots
+        NOW.roots[id(root)] = ref(root)
 
 
-def reads(args: Any, kwargs: Any) -> None:
-    """What it is called with."""
-    if NOW is not None:
-        safely(_read, NOW, (args, kwargs))
+def reads(args: Any, kwargs: Any, is_outermost: bool = False) -> slice | None:
+    """What a module is called with; None where that is not looked at."""
+    if NOW is None or NOW.is_full:
+        return None
+    try:
+        found: slice | None = safely(NOW.add, (args, kwargs), is_outermost)
+    except RecursionError:
+        NOW.is_one = False
+        return None
+    return found
 
 
-def makes(module: torch.nn.Module, given: Any, result: Any) -> None:
-    """A module that was called with this has returned that."""
-    if NOW is not None and len(NOW.calls) < MOST and torch.is_grad_enabled():
-        safely(_made, NOW, module, given, result)
+def makes(module: torch.nn.Module, given: slice, result: Any, is_outermost: bool = False) -> None:
+    """It has returned this."""
+    if NOW is None or NOW.is_full:
+        return
+    try:
+        safely(_made, NOW, module, given, result, is_outermost)
+    except RecursionError:
+        NOW.is_one = False
 
 
-def _read(forwards: Forwards, given: Any) -> None:
-    forwards.inputs.append(forwards.add(given, outside=True))
-
-
-def _made(forwards: Forwards, module: torch.nn.Module, given: Any, result: Any) -> None:
+def _made(forwards: Forwards, module: torch.nn.Module, given: slice, result: Any, is_outermost: bool) -> None:
     made = forwards.add(result)
-    numbers = forwards.numbers[made]
-    forwards.is_whole &= bool(numbers) or result is None
-    is_fine = all(isinstance(one, float) and math.isfinite(one) for one in numbers)
-    forwards.calls.append(_Call(ref(module), slice(0) if is_fine else forwards.add(given), made))
+    forwards.is_whole &= made.start < made.stop or result is None
+    forwards.calls.append(_Call(ref(module), given, made, is_outermost))
 
 
 def taken() -> Forwards | None:
@@ -151,16 +190,15 @@ def spent() -> float:
     return seconds
 
 
-def _largest(value: Any, outside: bool) -> list[Number]:
-    """Of each tensor in it, NaN where one is; without those that have no numbers, or cannot be looked at."""
+def numbers_of(tensors: Iterable[torch.Tensor]) -> list[Number]:
+    """The largest number of each tensor, NaN where one is; without those that have none, or cannot be looked at."""
     global _cost
     if asleep() or is_tracing():
         return []
     began = clock.fine()
     try:
         with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-            tensors = (one for one in tensors_in(value) if not (outside and one.requires_grad))
-            return [_number(own) for one in islice(tensors, EACH) if (own := _plain(one)) is not None]
+            return [_number(own) for one in tensors if (own := _plain(one)) is not None]
     except Exception as error:
         if not is_out_of_memory(error):
             raise
@@ -171,13 +209,16 @@ def _largest(value: Any, outside: bool) -> list[Number]:
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor | None:
     own = None if has_own_dispatch(tensor) else own_part(tensor)
-    is_read = own is not None and own.is_floating_point() and not own.is_meta and own.numel()
-    return own.detach() if own is not None and is_read else None
+    if own is None or own.layout is not torch.strided or own.is_nested or own.dtype not in _DTYPES:
+        return None
+    return own.detach() if not own.is_meta and own.numel() else None
 
 
 def _number(own: torch.Tensor) -> Number:
     if own.device.type != "cpu":
         return torch.linalg.vector_norm(own, math.inf, dtype=torch.float32)  # type: ignore[no-any-return]
+    if own.numel() == 1:
+        return float(own)
     kind = torch.float64 if own.dtype == torch.float64 else torch.float32
     total = float(own.sum(dtype=kind))  # the faster one there
     return total if math.isfinite(total) else float(torch.linalg.vector_norm(own, math.inf, dtype=kind))

@@ -1,4 +1,4 @@
-"""The loss of every backward(), as far as it is one number: whether it is NaN or infinite, in every window.
+"""The loss of every backward(), as far as it is one number, and whether what is stepped on a NaN stays finite.
 
 On a device its value is copied where it is, and sent with others: nobody waits for it.
 """
@@ -6,23 +6,23 @@ On a device its value is copied where it is, and sent with others: nobody waits 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from msgspec.structs import replace
 
-from ddpcheck.evidence import Losses, NotFinite
+from ddpcheck.evidence import Losses, NotFinite, Origin
 from ddpcheck.probes.devices.device_events import stream_of
 from ddpcheck.probes.devices.device_numbers import together
-from ddpcheck.probes.digests.readable_memory import has_own_dispatch, own_part
+from ddpcheck.probes.layouts import models
 from ddpcheck.probes.moments import forward_values, windows
-from ddpcheck.probes.moments.forward_values import Forwards
+from ddpcheck.probes.moments.forward_values import Forwards, Number
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.processes import endings, later_records
 from ddpcheck.probes.recording import recorder, user_lines
-from ddpcheck.probes.recording.unwatchable_moments import asleep, is_out_of_memory, is_tracing, overlooked
 
 EACH = 64
 """Losses that are written down together at least, as long as all are finite."""
@@ -38,28 +38,38 @@ TOLD = 2
 
 MOST_LINES = 64
 
+ALWAYS = 8
+"""Steps after a loss that is not finite at which what they have made is looked at; and then at powers of two."""
+
+NO_STEP = -1
+"""In the place of an optimizer where the program makes its steps without one."""
+
 
 class _Loss:
-    """One that is not on record yet."""
+    """One that is not on record yet; or, without a line, how an optimizer's parameters are after a step."""
 
-    def __init__(self, value: float | torch.Tensor, forwards: Forwards | None) -> None:
-        self.value, self.stream = value, stream_of(value)
-        is_read = forwards is not None and forwards.streams <= {self.stream}
-        self.forwards = forwards if is_read else None
-        self.site, self.backward = gradient_events.Running.site, windows.backwards()
+    def __init__(self, value: Number, forwards: Forwards | None = None, site: int = 0) -> None:
+        self.value, self.site, self.backward = value, site, windows.backwards()
+        self.stream = stream_of(value)
+        self.forwards = forwards if forwards is not None and forwards.streams <= {self.stream} else None
+        self.is_bad = isinstance(value, float) and not math.isfinite(value)
         self.step: tuple[int, int] | None = None
         """The optimizer, and its step that was made next."""
+        self.kept: bool | None = None
+        self.left_by: set[int] = set()
+        """Optimizers whose parameters are finite after a step."""
 
 
-class _Stepped(NamedTuple):
+class _Told(NamedTuple):
     """What is kept of a loss while its value is on its way."""
 
     site: int
     backward: int
     step: tuple[int, int] | None
+    kept: bool | None
     forwards: Forwards | None
-    places: slice
-    """Where the numbers of these lie."""
+    numbers: slice
+    """Where those of its forwards lie."""
 
 
 class _Seen:
@@ -67,93 +77,173 @@ class _Seen:
 
     def __init__(self, writer: recorder.Recorder | None) -> None:
         self.writer = writer
+        self.pending: list[_Loss] = []
+        """Those on which no step has been made."""
         self.waiting: list[_Loss] = []
-        self.unstepped = 0
-        """The first of these on which no step has been made."""
         self.met = 0
         self.told = 0
         """Of those that were met, how many are on record."""
+        self.stepping: tuple[int, int, Sequence[torch.Tensor]] | None = None
+        self.steps = 0
+        self.looks: Counter[int] = Counter()
+        """By optimizer, the steps since a loss was not finite."""
+        self.answers: dict[int, bool | None] = {}
         self.unlike: dict[tuple[int, int], NotFinite] = {}
         """By line and optimizer."""
-        self.usual: set[str] | None = None
-        """The modules that make numbers which are not finite although the loss is; None while no such loss is known."""
+        self.last_finite = 0
+        self.usual: set[tuple[str, str]] | None = None
+        """What is not finite in a forward although the loss is; None while no such loss is known."""
 
     def note(self, writer: recorder.Recorder, loss: torch.Tensor, forwards: Forwards | None) -> None:
         """Take a loss's value, where that needs no wait."""
-        self.met += 1
-        value = _value(loss)
+        (value,) = forward_values.numbers_of([loss]) or (None,)
         if value is not None:
-            self.waiting.append(_Loss(value, forwards))
-            if len(self.waiting) >= UNSTEPPED:
+            self.pending.append(_Loss(value, forwards, gradient_events.Running.site))
+            if len(self.pending) >= UNSTEPPED:
+                self.waiting, self.pending = self.waiting + self.pending, []
                 self.write(writer)
 
-    def stepped(self, writer: recorder.Recorder, optimizer: int, number: int) -> None:
-        """A step is made on what the losses since the last one have contributed."""
-        new, self.unstepped = self.waiting[self.unstepped :], len(self.waiting)
-        for one in new:
-            one.step = optimizer, number
-        if len(self.waiting) >= max(EACH, self.met // OFTEN) or any(map(self._is_news, new)):
+    def stepped(self, writer: recorder.Recorder) -> None:
+        """A step is made on what the losses since the last one have contributed, or by a closure with its own."""
+        self.steps += 1
+        bad, stepping = [one for one in self.pending if one.is_bad], self.stepping
+        self.stepping = None
+        each: Iterable[tuple[int, int, Sequence[torch.Tensor]]] = [stepping] if stepping is not None else []
+        if stepping is None and bad:
+            each = [(number, self.steps - 1, its) for number, its in gradient_events.optimizers(lambda _: True)]
+        fine = [one for one in self.pending if not one.is_bad]
+        for one in fine:
+            one.step = stepping[:2] if stepping is not None else None
+        self.waiting += fine
+        self.pending = bad
+        for optimizer, number, parameters in each:
+            self._ask(optimizer, number, parameters)
+        if stepping is None:
+            self.waiting, self.pending = self.waiting + self.pending, []
+        if len(self.waiting) >= max(EACH, self.met // OFTEN) or any(map(self._is_news, self.waiting)):
             self.write(writer)
+
+    def _ask(self, optimizer: int, number: int, parameters: Sequence[torch.Tensor]) -> None:
+        """Whether a step on losses that are not finite, or any after it, has left parameters that are."""
+        bad, is_known = self.pending, any(key[1] == optimizer for key in self.unlike)
+        if not bad and not is_known:
+            self.looks.pop(optimizer, None)
+            return
+        self.looks[optimizer] = turn = self.looks[optimizer] + 1
+        if turn <= ALWAYS or turn & (turn - 1) == 0:
+            self.answers[optimizer] = self._look(optimizer, number, parameters)
+        is_finite = self.answers.get(optimizer)
+        if is_finite is False or (is_finite is None and bad):
+            for one in bad:
+                one.step, one.kept = (optimizer, number), None if is_finite is None else True
+            self.waiting, self.pending = self.waiting + bad, []
+        elif is_finite:
+            self._is_well(optimizer, number)
+            self.waiting += [one for one in bad if optimizer in one.left_by]
+            self.pending = [one for one in bad if optimizer not in one.left_by]
+            for one in self.pending:
+                one.left_by.add(optimizer)
+
+    def _look(self, optimizer: int, number: int, parameters: Sequence[torch.Tensor]) -> bool | None:
+        """Whether they are finite; None where nobody can look, or a device is still to say so."""
+        numbers = forward_values.numbers_of(parameters)
+        if all(isinstance(one, float) for one in numbers):
+            return all(map(math.isfinite, numbers)) if numbers else None
+        there = torch.stack([one for one in numbers if isinstance(one, torch.Tensor)])
+        look = _Loss(torch.linalg.vector_norm(there, math.inf))
+        look.step = optimizer, number
+        self.waiting.append(look)
+        return None
+
+    def _is_well(self, optimizer: int, number: int) -> None:
+        """An optimizer's parameters are finite after this step: what came before has done no harm that lasts."""
+        for key, before in list(self.unlike.items()):
+            if key[1] == optimizer and before.number <= number:
+                del self.unlike[key]
 
     def _is_news(self, loss: _Loss) -> bool:
         """Whether a loss of the host's is not finite, and not long known for that."""
         before = None if loss.step is None else self.unlike.get((user_lines.line_alone(loss.site), loss.step[0]))
-        times = before.times if before is not None else 0
-        return isinstance(loss.value, float) and not math.isfinite(loss.value) and times < TOLD
+        return loss.is_bad and (before.times if before is not None else 0) < TOLD
+
+    def end(self, writer: recorder.Recorder) -> None:
+        """The process ends: what is still there is looked at for the last time."""
+        wanted = {key[1] for key in self.unlike} if not any(one.stream for one in self.waiting) else None
+        for number, parameters in gradient_events.optimizers(lambda one: wanted is None or one in wanted):
+            if self._look(number, self.steps, parameters):
+                self._is_well(number, self.steps)
+        if not self.steps and any(one.is_bad for one in self.pending):
+            numbers = [one for _, model in models.alive() for one in forward_values.numbers_of(model.parameters())]
+            is_lost = any(isinstance(one, float) and not math.isfinite(one) for one in numbers)
+            for one in self.pending if is_lost or not numbers else ():
+                one.step, one.kept = (NO_STEP, one.backward - 1), is_lost or None
+        self.waiting, self.pending = self.waiting + self.pending, []
+        self.write(writer)
 
     def write(self, writer: recorder.Recorder) -> None:
         """Write down what was noted until now, once it is there."""
         # What another stream is computing may not be there when this one comes to it.
         known = [one for one in self.waiting if one.stream == stream_of(one.value)]
-        values: list[float | torch.Tensor] = [one.value for one in known]
+        values: list[Number] = [one.value for one in known]
         steps = []
         for one in known:
             own = one.forwards.numbers if one.forwards is not None else []
-            steps.append(
-                _Stepped(one.site, one.backward, one.step, one.forwards, slice(len(values), len(values) + len(own)))
-            )
+            numbers = slice(len(values), len(values) + len(own))
+            steps.append(_Told(one.site, one.backward, one.step, one.kept, one.forwards, numbers))
             values += own
         record = partial(self._made, partial(Losses, **writer.next(), met=self.met - self.told), steps)
-        self.waiting, self.unstepped, self.told = [], 0, self.met
+        self.waiting, self.told = [], self.met
         later_records.write(writer, record, values=together(values))
 
-    def _made(self, record: Any, steps: Sequence[_Stepped], values: Sequence[float | None]) -> Losses:
+    def _made(self, record: Any, steps: Sequence[_Told], values: Sequence[float | None]) -> Losses:
         finite = lost = 0
         for one, value in zip(steps, values, strict=False):
             if value is None:
                 continue
-            if math.isfinite(value):
-                finite += 1
+            is_finite = math.isfinite(value)
+            if not one.site:
+                self._answer(one.step, is_finite)
+                continue
+            finite, lost = finite + is_finite, lost + (not is_finite)
+            if is_finite:
+                self.last_finite = max(self.last_finite, one.backward)
                 self._forget(one)
                 if one.forwards is not None:
-                    self.usual = (self.usual or set()) | one.forwards.usual(values[one.places])
-                continue
-            lost += 1
-            if one.step is not None:
-                self._add(one, value, values[one.places], *one.step)
-        made: Losses = record(finite=finite, lost=lost, unlike=list(self.unlike.values()))
+                    self.usual = (self.usual or set()) | one.forwards.unlike(values[one.numbers])
+            elif one.step is not None:
+                self._add(one, value, values[one.numbers], *one.step)
+        made: Losses = record(finite=finite, lost=lost, last_finite=self.last_finite, unlike=list(self.unlike.values()))
         return made
 
-    def _forget(self, one: _Stepped) -> None:
-        """A loss is finite: those of steps before it have done no harm, if their line is the same, or comes no more."""
-        if one.step is None:
+    def _answer(self, step: tuple[int, int] | None, is_finite: bool) -> None:
+        """A device has said how an optimizer's parameters were after a step."""
+        if step is None:
             return
-        line, (optimizer, number) = user_lines.line_alone(one.site), one.step
-        for key, before in list(self.unlike.items()):
-            comes_no_more = before.times == 1 and number > before.number + 1
-            if key[1] == optimizer and number > before.number and (key[0] == line or comes_no_more):
+        if is_finite:
+            self._is_well(*step)
+        for key, before in self.unlike.items():
+            if key[1] == step[0] and before.number <= step[1]:
+                self.unlike[key] = replace(before, kept=True)
+
+    def _forget(self, one: _Told) -> None:
+        """A loss is finite: nobody has looked at what steps before it have made, but for this."""
+        if one.step is not None:
+            key = user_lines.line_alone(one.site), one.step[0]
+            before = self.unlike.get(key)
+            if before is not None and before.kept is None and one.step[1] > before.number:
                 del self.unlike[key]
 
-    def _add(self, one: _Stepped, value: float, values: Sequence[float | None], optimizer: int, number: int) -> None:
+    def _add(self, one: _Told, value: float, values: Sequence[float | None], optimizer: int, number: int) -> None:
         key = user_lines.line_alone(one.site), optimizer
         before = self.unlike.get(key)
         if before is not None:
-            self.unlike[key] = replace(before, times=before.times + 1)
+            self.unlike[key] = replace(before, times=before.times + 1, kept=before.kept or one.kept)
         elif len(self.unlike) < MOST_LINES:
             is_nan = math.isnan(value)
-            origin, module = (
-                one.forwards.origin(values, is_nan, self.usual) if one.forwards is not None else ("unseen", "")
-            )
+            origin: Origin = "unseen"
+            module = ""
+            if one.forwards is not None:
+                origin, module = one.forwards.origin(values, is_nan, self.usual)
             self.unlike[key] = NotFinite(
                 site=one.site,
                 backward=one.backward,
@@ -163,6 +253,7 @@ class _Seen:
                 optimizer=optimizer,
                 number=number,
                 times=1,
+                kept=one.kept,
             )
 
 
@@ -173,6 +264,7 @@ def watch() -> None:
     """See losses from now on."""
     gradient_events.BACKWARD_BEGINS.also(_begins)
     gradient_events.STEP.also(_steps)
+    gradient_events.STEPPED.also(_stepped)
     endings.before_end(_end)
 
 
@@ -188,36 +280,26 @@ def _begins(given: Any) -> None:
     forwards = forward_values.taken()
     if writer is None or not isinstance(given, (torch.Tensor, list, tuple)):  # an iterator is used up by a look
         return
+    seen = _of(writer)
     for loss in (given,) if isinstance(given, torch.Tensor) else given:
-        if isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.is_floating_point():
-            _of(writer).note(writer, loss, forwards)
+        if isinstance(loss, torch.Tensor):
+            seen.met += 1
+            if loss.numel() == 1:
+                seen.note(writer, loss, forwards)
 
 
-def _steps(writer: recorder.Recorder, optimizer: int, number: int, *_: Any) -> None:
+def _steps(writer: recorder.Recorder, optimizer: int, number: int, parameters: Sequence[torch.Tensor], _: int) -> None:
     if _seen.writer is writer:
-        _seen.stepped(writer, optimizer, number)
+        _seen.stepping = optimizer, number, parameters
+
+
+def _stepped() -> None:
+    writer = recorder.current()
+    if writer is not None and _seen.writer is writer:
+        _seen.stepped(writer)
 
 
 def _end() -> None:
     writer = recorder.always()
     if writer is not None and _seen.writer is writer and _seen.met:
-        _seen.write(writer)
-
-
-def _value(loss: torch.Tensor) -> float | torch.Tensor | None:
-    """What it is, as a number of the host's, or as one that its device keeps; None where a look is not possible."""
-    if has_own_dispatch(loss) or is_tracing() or asleep():
-        return None
-    try:
-        with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-            own = own_part(loss)
-            if own is None or own.numel() != 1 or own.is_meta:
-                return None
-            if own.device.type == "cpu":
-                return float(own.detach())
-            return own.detach().reshape(()).to(torch.float32, copy=True)
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        overlooked("memory")
-        return None
+        _seen.end(writer)
