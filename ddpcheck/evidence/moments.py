@@ -126,7 +126,11 @@ class NotFinite(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     origin: Origin
     """Where the first such number of its forward came up."""
     module: str
-    """The path and the class of the one that made it, or was called with it."""
+    """The path of the one that made it, or was called with it."""
+    kind: str
+    """Its class."""
+    given_infinite: bool
+    """It was called with numbers that are infinite, as a mask may have."""
     optimizer: int
     number: int
     """The step that was made on it."""

@@ -253,11 +253,16 @@ def _of_loss(
         before=None,
         is_nan=first.is_nan,
         origin=first.origin,
-        module=first.module,
+        module=_name(first),
         line=line,
         times=sum(each.loss.times for each in of_line),
         is_kept=bool(is_kept),
     )
+
+
+def _name(loss: ev.NotFinite) -> str:
+    named = f"{loss.module} ({loss.kind})" if loss.module else loss.kind or "a module that is gone by now"
+    return f"{named}, called with infinite numbers," if loss.given_infinite else named
 
 
 def _is_at(line: CallSite | None, other: CallSite | None) -> bool:

@@ -26,6 +26,8 @@ def unlike(backward: int, times: int = 1, **more: Any) -> ev.NotFinite:
         "is_nan": True,
         "origin": "unseen",
         "module": "",
+        "kind": "",
+        "given_infinite": False,
         "optimizer": 0,
         "number": backward - 1,
         "kept": True,
@@ -94,7 +96,7 @@ def test_no_loss_was_seen() -> None:
     ],
 )
 def test_losses_of_one_rank(origin: str, found: str, cause: str) -> None:
-    more = {"origin": origin, "module": "drop (Dropout)" if origin == "module" else ""}
+    more = {"origin": origin, "module": "drop", "kind": "Dropout"}
     result = judged(of_rank_1(unlike(3, 2, **more)), looked=lambda _, number: number < 2)
     (one,) = result.findings
     assert (one.rule, one.severity, one.ranks, one.step, one.where.line) == ("loss-not-finite", "error", (1,), 2, LINE)

@@ -253,6 +253,7 @@ FIELDS: dict[str, dict[str, Action]] = {
     "Contributions": {"how": fact, "calls": fact},
     "Modes": {"modules": name, "parameters": name},
     "ModuleValues": {"modules": name},
+    "NotFinite": {"origin": fact, "module": name, "kind": kind},
     "ModelUsed": {"kind": kind, "names": name, "dtypes": fact},
     "Piece": {"path": name, "dtype": fact},
     "Values": {"at_moment": fact},

@@ -31,6 +31,18 @@ Number = float | torch.Tensor
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
+class Named(NamedTuple):
+    """A module, by its path in the model and its class."""
+
+    path: str
+    kind: str
+    given_infinite: bool = False
+    """It was called with numbers that are infinite, as a mask may have."""
+
+
+NOT_NAMED = Named("", "")
+
+
 class _Call(NamedTuple):
     """A module was called: where the numbers of what it was given lie, and of what it made."""
 
@@ -74,15 +86,15 @@ class Forwards:
         return slice(len(self.numbers) - len(found), len(self.numbers))
 
     def origin(
-        self, numbers: Sequence[float | None], is_nan: bool, usual: set[tuple[str, str]] | None
-    ) -> tuple[Origin, str]:
+        self, numbers: Sequence[float | None], is_nan: bool, usual: set[tuple[Named, str]] | None
+    ) -> tuple[Origin, Named]:
         """Where the first one came up, by all of them, and the module that made it, or was called with it.
 
         What a model is given may be infinite by right, as masks are, and so may what a module makes that does so
         where the loss is finite, too.
         """
         if not self.calls or self.is_full or None in numbers:
-            return "unseen", ""
+            return "unseen", NOT_NAMED
         is_certain = True
         for name, what, number, given in self._unlike(numbers):
             if usual is not None and (name, _kind(what, number)) in usual:
@@ -91,20 +103,20 @@ class Forwards:
                 # Of no loss that is finite anything is known yet: an infinite number then need not be why.
                 is_certain = False
             elif what == "input":
-                return "input", ""
+                return "input", NOT_NAMED
             elif not any(map(math.isnan, given)):
-                return "module", name if all(map(math.isfinite, given)) else f"{name}, called with infinite numbers,"
+                return "module", name._replace(given_infinite=not all(map(math.isfinite, given)))
             else:
-                return ("code", name) if self.is_whole and is_certain else ("unseen", "")
-        return ("later" if self.is_whole and is_certain else "unseen"), ""
+                return ("code", name) if self.is_whole and is_certain else ("unseen", NOT_NAMED)
+        return ("later" if self.is_whole and is_certain else "unseen"), NOT_NAMED
 
-    def unlike(self, numbers: Sequence[float | None]) -> set[tuple[str, str]]:
+    def unlike(self, numbers: Sequence[float | None]) -> set[tuple[Named, str]]:
         """The modules that were given, or have made, numbers that are not finite."""
         if not self.is_one:
             return set()
         return {(name, _kind(what, number)) for name, what, number, _ in self._unlike(numbers)}
 
-    def _unlike(self, numbers: Sequence[float | None]) -> Iterator[tuple[str, str, float, Sequence[float]]]:
+    def _unlike(self, numbers: Sequence[float | None]) -> Iterator[tuple[Named, str, float, Sequence[float]]]:
         """Call by call: the module, whether it is what that was given from outside or has made, and all given."""
         known = [0.0 if one is None else one for one in numbers]
         # What an outermost call was given came before all that is called within.
@@ -121,13 +133,12 @@ class Forwards:
                 if not math.isfinite(number):
                     yield self._name(call.module()), "made", number, () if call.is_outermost else known[call.given]
 
-    def _name(self, module: torch.nn.Module | None) -> str:
+    def _name(self, module: torch.nn.Module | None) -> Named:
         for root in filter(None, (one() for one in self.roots.values())):
             for path, one in root.named_modules():
                 if one is module:
-                    kind = type(one).__name__
-                    return f"{path} ({kind})" if path else kind
-        return type(module).__name__ if module is not None else "a module that is gone by now"
+                    return Named(path, type(one).__name__)
+        return Named("", type(module).__name__) if module is not None else NOT_NAMED
 
 
 def _kind(what: str, number: float) -> str:

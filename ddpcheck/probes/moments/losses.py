@@ -19,7 +19,7 @@ from ddpcheck.probes.devices.device_events import stream_of
 from ddpcheck.probes.devices.device_numbers import together
 from ddpcheck.probes.layouts import models
 from ddpcheck.probes.moments import forward_values, windows
-from ddpcheck.probes.moments.forward_values import Forwards, Number
+from ddpcheck.probes.moments.forward_values import Forwards, Named, Number
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.processes import endings, later_records
 from ddpcheck.probes.recording import recorder, user_lines
@@ -91,7 +91,7 @@ class _Seen:
         self.unlike: dict[tuple[int, int], NotFinite] = {}
         """By line and optimizer."""
         self.last_finite = 0
-        self.usual: set[tuple[str, str]] | None = None
+        self.usual: set[tuple[Named, str]] | None = None
         """What is not finite in a forward although the loss is; None while no such loss is known."""
 
     def note(self, writer: recorder.Recorder, loss: torch.Tensor, forwards: Forwards | None) -> None:
@@ -241,7 +241,7 @@ class _Seen:
         elif len(self.unlike) < MOST_LINES:
             is_nan = math.isnan(value)
             origin: Origin = "unseen"
-            module = ""
+            module = forward_values.NOT_NAMED
             if one.forwards is not None:
                 origin, module = one.forwards.origin(values, is_nan, self.usual)
             self.unlike[key] = NotFinite(
@@ -249,7 +249,9 @@ class _Seen:
                 backward=one.backward,
                 is_nan=is_nan,
                 origin=origin,
-                module=module,
+                module=module.path,
+                kind=module.kind,
+                given_infinite=module.given_infinite,
                 optimizer=optimizer,
                 number=number,
                 times=1,
