@@ -29,7 +29,6 @@ class First(NamedTuple):
     """The first numbers that are not finite."""
 
     moment: Moment
-    optimizer: int
     number: int
     """The step of their window."""
     ranks: tuple[int, ...]
@@ -159,7 +158,7 @@ _Trainings = dict[tuple[int, int], _Trained]
 def _first(world: World, trained: _Trainings, unlike: Sequence[_Unlike]) -> First | None:
     lost = {key: found for key, one in trained.items() if (found := one.first()) is not None}
     losses = [(one, is_kept) for one in unlike if (is_kept := _is_kept(one, trained, lost.keys())) is not False]
-    places = {(rank.rank, key[1]): _place(rank, key[1]) for rank in world.ranks for key in lost if key[0] == rank.rank}
+    places = {key: _place(trained[key].rank, key[1]) for key in lost}
     begins = [(one.loss.number, 0, one.place, n) for n, (one, _) in enumerate(losses)]
     begins += [(window.number, 1, places[key], key[0]) for key, (window, _) in lost.items()]
     if not begins:
@@ -201,7 +200,6 @@ def _of_rates(world: World, trained: _Trainings, optimizer: int, last: int) -> F
     first = min(same)
     return First(
         moment="rate",
-        optimizer=optimizer,
         number=number,
         ranks=tuple(sorted(same)),
         finite_on=(),
@@ -244,7 +242,6 @@ def _of_loss(
     )
     return First(
         moment=trained[key].begins(begun[key][0].number) if begun else "loss",
-        optimizer=optimizer,
         number=number,
         ranks=tuple(sorted({rank for rank, _ in begun} or same)),
         finite_on=() if begun else others,
@@ -298,7 +295,6 @@ def _of_parameters(trained: dict[int, _Trained], optimizer: int, number: int, is
     is_known = all(_knows_losses(trained[rank].rank) for rank in own) if own else lost <= set(contributed[first])
     return First(
         moment=moment,
-        optimizer=optimizer,
         number=number,
         ranks=tuple(sorted(own or reduced or windows)),
         finite_on=tuple(rank for rank in windows if own and rank not in own and contributed[rank]),

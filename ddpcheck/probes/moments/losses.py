@@ -73,7 +73,10 @@ class _Told(NamedTuple):
 
 
 class _Seen:
-    """What is known of the losses of one process."""
+    """What is known of the losses of one process.
+
+    What waits for a device is made known by whichever thread finds it there: dictionaries are copied to go through.
+    """
 
     def __init__(self, writer: recorder.Recorder | None) -> None:
         self.writer = writer
@@ -81,6 +84,8 @@ class _Seen:
         """Those on which no step has been made."""
         self.waiting: list[_Loss] = []
         self.met = 0
+        self.on_device = False
+        """Some are known later."""
         self.told = 0
         """Of those that were met, how many are on record."""
         self.stepping: tuple[int, int, Sequence[torch.Tensor]] | None = None
@@ -98,6 +103,7 @@ class _Seen:
         """Take a loss's value, where that needs no wait."""
         (value,) = forward_values.numbers_of([loss]) or (None,)
         if value is not None:
+            self.on_device |= not isinstance(value, float)
             self.pending.append(_Loss(value, forwards, gradient_events.Running.site))
             if len(self.pending) >= UNSTEPPED:
                 self.waiting, self.pending = self.waiting + self.pending, []
@@ -120,12 +126,12 @@ class _Seen:
             self._ask(optimizer, number, parameters)
         if stepping is None:
             self.waiting, self.pending = self.waiting + self.pending, []
-        if len(self.waiting) >= max(EACH, self.met // OFTEN) or any(map(self._is_news, self.waiting)):
+        if len(self.waiting) >= max(EACH, self.met // OFTEN) or any(map(self._is_news, bad)):
             self.write(writer)
 
     def _ask(self, optimizer: int, number: int, parameters: Sequence[torch.Tensor]) -> None:
         """Whether a step on losses that are not finite, or any after it, has left parameters that are."""
-        bad, is_known = self.pending, any(key[1] == optimizer for key in self.unlike)
+        bad, is_known = self.pending, any(key[1] == optimizer for key in list(self.unlike))
         if not bad and not is_known:
             self.looks.pop(optimizer, None)
             return
@@ -159,7 +165,7 @@ class _Seen:
         """An optimizer's parameters are finite after this step: what came before has done no harm that lasts."""
         for key, before in list(self.unlike.items()):
             if key[1] == optimizer and before.number <= number:
-                del self.unlike[key]
+                self.unlike.pop(key, None)
 
     def _is_news(self, loss: _Loss) -> bool:
         """Whether a loss of the host's is not finite, and not long known for that."""
@@ -168,8 +174,8 @@ class _Seen:
 
     def end(self, writer: recorder.Recorder) -> None:
         """The process ends: what is still there is looked at for the last time."""
-        wanted = {key[1] for key in self.unlike} if not any(one.stream for one in self.waiting) else None
-        for number, parameters in gradient_events.optimizers(lambda one: wanted is None or one in wanted):
+        wanted = {key[1] for key in list(self.unlike)}
+        for number, parameters in gradient_events.optimizers(lambda one: self.on_device or one in wanted):
             if self._look(number, self.steps, parameters):
                 self._is_well(number, self.steps)
         if not self.steps and any(one.is_bad for one in self.pending):
@@ -221,7 +227,7 @@ class _Seen:
             return
         if is_finite:
             self._is_well(*step)
-        for key, before in self.unlike.items():
+        for key, before in list(self.unlike.items()):
             if key[1] == step[0] and before.number <= step[1]:
                 self.unlike[key] = replace(before, kept=True)
 
@@ -231,7 +237,7 @@ class _Seen:
             key = user_lines.line_alone(one.site), one.step[0]
             before = self.unlike.get(key)
             if before is not None and before.kept is None and one.step[1] > before.number:
-                del self.unlike[key]
+                self.unlike.pop(key, None)
 
     def _add(self, one: _Told, value: float, values: Sequence[float | None], optimizer: int, number: int) -> None:
         key = user_lines.line_alone(one.site), optimizer
