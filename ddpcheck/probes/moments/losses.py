@@ -44,11 +44,14 @@ ALWAYS = 8
 NO_STEP = -1
 """In the place of an optimizer where the program makes its steps without one."""
 
+LOOK = -1
+"""In the place of a line, of a look at the parameters that a step has made."""
+
 
 class _Loss:
-    """One that is not on record yet; or, without a line, how an optimizer's parameters are after a step."""
+    """One that is not on record yet; or a look at the parameters of an optimizer."""
 
-    def __init__(self, value: Number, forwards: Forwards | None = None, site: int = 0) -> None:
+    def __init__(self, value: Number, forwards: Forwards | None = None, site: int = LOOK) -> None:
         self.value, self.site, self.backward = value, site, windows.backwards()
         self.stream = stream_of(value)
         self.forwards = forwards if forwards is not None and forwards.streams <= {self.stream} else None
@@ -207,7 +210,7 @@ class _Seen:
             if value is None:
                 continue
             is_finite = math.isfinite(value)
-            if not one.site:
+            if one.site == LOOK:
                 self._answer(one.step, is_finite)
                 continue
             finite, lost = finite + is_finite, lost + (not is_finite)

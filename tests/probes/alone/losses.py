@@ -12,6 +12,7 @@ from torch import nn
 
 from ddpcheck import evidence as ev
 from ddpcheck.probes.moments import forward_values, losses, windows
+from ddpcheck.probes.optimizers import gradient_events
 from tests.probes.alone.moments import _from_the_start as _from_the_start
 
 NAN = math.nan
@@ -151,6 +152,69 @@ def test_one_line_that_trains_several_models(recorded):
         for net, optimizer in each:
             step(net, optimizer, inputs=torch.full((2, 4), NAN if net is nets[0] else 1.0))
     assert last(recorded).times == 3
+
+
+def test_a_step_that_makes_its_own_losses(recorded):
+    net = nn.Linear(4, 1)
+    optimizer = given(net)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = net(torch.ones(2, 4)).sum() * NAN
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+    found = last(recorded)
+    assert (found.times, found.kept) == (3, True)
+
+
+def test_steps_without_an_optimizer(recorded):
+    net = nn.Linear(4, 1)
+    for number in range(4):
+        (net(torch.ones(2, 4)).sum() * (NAN if number > 1 else 1.0)).backward()
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter -= 0.01 * parameter.grad
+    found = last(recorded)
+    assert (found.optimizer, found.number, found.times, found.kept) == (losses.NO_STEP, 2, 2, True)
+
+
+def test_losses_whose_own_optimizer_makes_no_step(recorded):
+    """As a scaler has it skip them, while that of another model goes on."""
+    net, other = nn.Linear(4, 1), nn.Linear(4, 1)
+    optimizer = given(net)
+    torch.optim.SGD(other.parameters(), lr=0.01)
+    for _ in range(3):
+        (other(torch.ones(2, 4)).sum() * NAN).backward()
+        step(net, optimizer)
+    each = noted(recorded)
+    assert not each[-1].unlike
+    assert sum(one.lost for one in each) == 3
+
+
+def test_parameters_are_looked_at_less_and_less(recorded, monkeypatch):
+    """After a loss that is not finite, and as long as they are not."""
+    looks = []
+    look = losses._Seen._look
+    monkeypatch.setattr(losses._Seen, "_look", lambda self, *given: looks.append(given[1]) or look(self, *given))
+    net = nn.Linear(4, 1)
+    optimizer = given(net)
+    for number in range(40):
+        step(net, optimizer, inputs=torch.full((2, 4), NAN if number else 1.0))
+    assert looks == [*range(1, 9), 16, 32]
+
+
+def test_a_line_that_is_in_no_file(recorded, monkeypatch):
+    """As of a program that is given as a string."""
+    monkeypatch.setattr(gradient_events.user_lines, "here", lambda: ev.NO_SITE)
+    net = nn.Linear(4, 1)
+    optimizer = given(net)
+    for number in range(4):
+        step(net, optimizer, inputs=torch.full((2, 4), NAN if number > 1 else 1.0))
+    found = last(recorded)
+    assert (found.site, found.number, found.times, found.kept) == (ev.NO_SITE, 2, 2, True)
 
 
 def test_a_loss_without_a_step(recorded):
