@@ -259,7 +259,7 @@ def _of_loss(
 
 def _name(loss: ev.NotFinite) -> str:
     named = f"{loss.module} ({loss.kind})" if loss.module else loss.kind or "a module that is gone by now"
-    return f"{named}, called with infinite numbers," if loss.given_infinite else named
+    return f"{named}, which was called with infinite numbers" if loss.given_infinite else named
 
 
 def _is_at(line: CallSite | None, other: CallSite | None) -> bool:

@@ -105,6 +105,11 @@ def test_losses_of_one_rank(origin: str, found: str, cause: str) -> None:
     assert result.checked >= one.count == 2
 
 
+def test_a_module_that_was_called_with_infinite_numbers() -> None:
+    (one,) = judged(of_rank_1(unlike(3, origin="module", module="b", kind="Linear", given_infinite=True))).findings
+    assert one.cause.startswith("an operation of b (Linear), which was called with infinite numbers: ")
+
+
 def test_an_infinite_loss() -> None:
     (one,) = judged(of_rank_1(unlike(3, 2, is_nan=False)), looked=lambda _, number: number < 2).findings
     assert one.found.startswith("infinite on rank 1")

@@ -145,7 +145,7 @@ _BEFORE: Mapping[Moment | Origin, str] = {
     "later": "; what modules of the model returned was finite",
     "gradient": ", and finite as backward() has made them",
 }
-_NONE = "ddpcheck saw no backward() from a loss that is one number"
+_NONE = "ddpcheck saw no backward() from a loss that is one number, and that it could look at"
 
 
 def judge(world: World) -> Judged:
