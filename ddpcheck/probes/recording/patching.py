@@ -270,8 +270,9 @@ def defect(error: Exception) -> None:
         return
     _told.add(place)
     try:
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        writer.write(Defect(**writer.next(), text=text[-4000:]))
+        text = "".join(traceback.format_tb(error.__traceback__))[-3000:]
+        message = "".join(traceback.format_exception_only(error))[:1000]  # one of torch's dispatcher is very long
+        writer.write(Defect(**writer.next(), text=text + message))
     except Exception as another:  # not even that can be written down: the program goes on all the same
         if signal_exceptions.raised_by_handler(another):
             raise
