@@ -58,7 +58,7 @@ def windows(became: str = "", leftover: bool = False, **more: Any) -> Callable[[
         (
             reducer_coverage,
             {"a.w": own},
-            {"values": alike, "after": given_each_other},
+            {"values": alike, "more": given_each_other},
             ("partial-gradients", "warning", 9),
         ),
         (reducer_coverage, {"a.w": own, "b.w": mean}, {}, ("left-out-of-reduction", "warning", 9)),

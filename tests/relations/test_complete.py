@@ -34,7 +34,7 @@ def last(_: int, __: str, of: Contributed, ___: Vector | None) -> Vector:
 
 
 def given_each_other(_: int) -> list[Made]:
-    """As activations are that are added up."""
+    """As activations are that are added up, before the steps."""
     return [call(0, 5, op="all_reduce", detail="float32[64, 8] sum")]
 
 
@@ -86,9 +86,9 @@ def test_a_constant_is_observed_the_less():
 
 
 def test_what_is_computed_alike_and_differs_is_partial():
-    found = deviation({"a.w": own}, values=alike, after=given_each_other)
+    found = deviation({"a.w": own}, values=alike, more=given_each_other)
     assert (found.pattern, found.ground) == ("own", "computed")
-    beside = deviation({"a.w": own, "b.w": mean}, filled=["a.w"], values=alike, after=given_each_other)
+    beside = deviation({"a.w": own, "b.w": mean}, filled=["a.w"], values=alike, more=given_each_other)
     assert (beside.ground, beside.names) == ("computed", ["a.w"])
 
 
@@ -111,7 +111,7 @@ def test_ranks_that_give_each_other_nothing_compute_apart():
     """Members of an ensemble may read the same batches, and begin with a constant."""
     assert deviation({"a.w": own}, values=alike).ground == "observed"
     apart = {"began": lambda rank, name: name + str(rank) * (name == "b.w"), "filled": ["a.w"], "values": alike}
-    found = complete(trained({"a.w": own, "b.w": own}, after=given_each_other, **apart)).deviations
+    found = complete(trained({"a.w": own, "b.w": own}, more=given_each_other, **apart)).deviations
     assert [one.ground for one in found] == ["constant"]
 
 
