@@ -137,7 +137,7 @@ class NotFinite(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     times: int
     """Such losses on which a step was made."""
     kept: bool | None
-    """The parameters of that optimizer are not finite since; None where nobody could look."""
+    """The parameters of that optimizer are not finite since; None where that is not known."""
 
 
 class Losses(Record, frozen=True, kw_only=True):

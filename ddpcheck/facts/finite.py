@@ -48,7 +48,7 @@ class First(NamedTuple):
     line: CallSite | None
     times: int
     is_kept: bool
-    """The parameters are not finite since; else nobody has looked."""
+    """The parameters are not finite since; else that is not known."""
 
 
 class Finite(NamedTuple):
@@ -82,8 +82,8 @@ class _Trained:
             known |= was
             gone = lost & known & (_lost(one.after) | _lost(one.before))
             if gone:
-                is_over = one is last and max((r.last_finite for r in self.rank.of(ev.Losses)), default=0)
-                return None if is_over > one.step.backwards else (one, bool(gone & was))
+                finite = max((losses.last_finite for losses in self.rank.of(ev.Losses)), default=0)
+                return None if one is last and finite > one.step.backwards else (one, bool(gone & was))
             known |= _kept(one.after)
         return None
 
@@ -174,7 +174,7 @@ def _first(world: World, trained: _Trainings, unlike: Sequence[_Unlike]) -> Firs
 
 
 def _is_kept(one: _Unlike, trained: _Trainings, lost: Collection[tuple[int, int]]) -> bool | None:
-    """Whether what was stepped on a loss is not finite since; None where nobody has looked."""
+    """Whether the parameters of a step on this loss are not finite since; None where that is not known."""
     key = one.rank.rank, one.loss.optimizer
     if one.loss.kept or key in lost:
         return True

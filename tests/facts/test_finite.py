@@ -173,7 +173,7 @@ def test_a_parameter_that_is_written_to_between_steps() -> None:
 
 
 def test_a_parameter_that_has_begun_so() -> None:
-    """Memory that nothing has filled: the losses say that it is not meant to be so."""
+    """As memory that was never filled: its losses are not finite either, so that it is not meant to be so."""
     (one,) = judged(lambda _: losses(unlike(1, 4)), copies=from_step(0, True)).findings
     assert (one.rule, one.step, one.ranks, one.subject) == ("parameter-not-finite", 0, (0, 1), "b")
     assert "memory that nothing has filled" in one.cause

@@ -63,7 +63,7 @@ class _Loss:
         """Optimizers whose parameters are finite after a step."""
 
 
-class _Told(NamedTuple):
+class _Entry(NamedTuple):
     """What is kept of a loss while its value is on its way."""
 
     site: int
@@ -89,7 +89,7 @@ class _Seen:
         self.met = 0
         self.on_device = False
         """Some are known later."""
-        self.told = 0
+        self.on_record = 0
         """Of those that were met, how many are on record."""
         self.stepping: tuple[int, int, Sequence[torch.Tensor]] | None = None
         self.steps = 0
@@ -154,14 +154,17 @@ class _Seen:
                 one.left_by.add(optimizer)
 
     def _look(self, optimizer: int, number: int, parameters: Sequence[torch.Tensor]) -> bool | None:
-        """Whether they are finite; None where nobody can look, or a device is still to say so."""
+        """Whether they are finite; None where that is not known, or not yet, as a device is computing it."""
         numbers = forward_values.numbers_of(parameters)
-        if all(isinstance(one, float) for one in numbers):
-            return all(map(math.isfinite, numbers)) if numbers else None
-        there = torch.stack([one for one in numbers if isinstance(one, torch.Tensor)])
-        look = _Loss(torch.linalg.vector_norm(there, math.inf))
-        look.step = optimizer, number
-        self.waiting.append(look)
+        here = [one for one in numbers if isinstance(one, float)]
+        there = [one for one in numbers if isinstance(one, torch.Tensor)]
+        if not there or not all(map(math.isfinite, here)):
+            return all(map(math.isfinite, here)) if here else None
+        if len({one.device for one in there}) == 1:  # those of several devices would have to wait for each other
+            with recorder.silence(), torch.no_grad():
+                look = _Loss(torch.linalg.vector_norm(torch.stack(there), math.inf))
+            look.step = optimizer, number
+            self.waiting.append(look)
         return None
 
     def _is_well(self, optimizer: int, number: int) -> None:
@@ -198,13 +201,13 @@ class _Seen:
         for one in known:
             own = one.forwards.numbers if one.forwards is not None else []
             numbers = slice(len(values), len(values) + len(own))
-            steps.append(_Told(one.site, one.backward, one.step, one.kept, one.forwards, numbers))
+            steps.append(_Entry(one.site, one.backward, one.step, one.kept, one.forwards, numbers))
             values += own
-        record = partial(self._made, partial(Losses, **writer.next(), met=self.met - self.told), steps)
-        self.waiting, self.told = [], self.met
+        record = partial(self._made, partial(Losses, **writer.next(), met=self.met - self.on_record), steps)
+        self.waiting, self.on_record = [], self.met
         later_records.write(writer, record, values=together(values))
 
-    def _made(self, record: Any, steps: Sequence[_Told], values: Sequence[float | None]) -> Losses:
+    def _made(self, record: Any, steps: Sequence[_Entry], values: Sequence[float | None]) -> Losses:
         finite = lost = 0
         for one, value in zip(steps, values, strict=False):
             if value is None:
@@ -230,19 +233,20 @@ class _Seen:
             return
         if is_finite:
             self._is_well(*step)
+            return
         for key, before in list(self.unlike.items()):
             if key[1] == step[0] and before.number <= step[1]:
                 self.unlike[key] = replace(before, kept=True)
 
-    def _forget(self, one: _Told) -> None:
-        """A loss is finite: nobody has looked at what steps before it have made, but for this."""
+    def _forget(self, one: _Entry) -> None:
+        """A loss is finite: it speaks for steps before it whose parameters were not looked at."""
         if one.step is not None:
             key = user_lines.line_alone(one.site), one.step[0]
             before = self.unlike.get(key)
             if before is not None and before.kept is None and one.step[1] > before.number:
                 self.unlike.pop(key, None)
 
-    def _add(self, one: _Told, value: float, values: Sequence[float | None], optimizer: int, number: int) -> None:
+    def _add(self, one: _Entry, value: float, values: Sequence[float | None], optimizer: int, number: int) -> None:
         key = user_lines.line_alone(one.site), optimizer
         before = self.unlike.get(key)
         if before is not None:

@@ -194,6 +194,18 @@ def test_losses_whose_own_optimizer_makes_no_step(recorded):
     assert sum(one.lost for one in each) == 3
 
 
+def test_parameters_on_several_devices_are_not_waited_for(recorded, monkeypatch):
+    """What is known on the host is enough where it is not finite."""
+    net = nn.Linear(4, 1)
+    optimizer = given(net)
+    step(net, optimizer)
+    there = [torch.zeros((), device="cpu"), torch.zeros((), device="meta")]
+    for here, expected in (([], None), ([1.0], None), ([NAN], False)):
+        monkeypatch.setattr(forward_values, "numbers_of", lambda _, here=here: [*here, *there])
+        assert losses._seen._look(0, 1, []) is expected
+    assert not any(one.site == losses.LOOK for one in losses._seen.waiting)
+
+
 def test_parameters_are_looked_at_less_and_less(recorded, monkeypatch):
     """After a loss that is not finite, and as long as they are not."""
     looks = []
