@@ -12,7 +12,7 @@ from torch.distributed.distributed_c10d import Work
 
 from ddpcheck.evidence import Call, Outlived
 from ddpcheck.probes.collectives import call_log, one_call, operators
-from ddpcheck.probes.collectives.exchange import Exchange, is_of_a_group, ranks_of
+from ddpcheck.probes.collectives.exchange import Exchange, is_of_a_group, is_the_programs, ranks_of
 from ddpcheck.probes.collectives.one_call import Pending, batch, call, issued, of_work, set_joined, unwatched, wait
 from ddpcheck.probes.collectives.process_groups import group_key
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
@@ -38,7 +38,7 @@ _waits: list[Any] = []
 
 def watch() -> None:
     """Record every collective from now on."""
-    operators.watch("c10d", _around_operator, is_of_a_group)
+    operators.watch("c10d", _around_operator, is_of_a_group, unless=_is_a_reducers)
     operators.watch("_c10d_functional", _around_wait_tensor, lambda names: list(names) == ["tensor"])
     operators.watch("symm_mem", _around_another, lambda names: "group_name" in names)
     if around(getattr(torch._C._distributed_c10d, "Work", None), "wait", _around_wait, unless=one_call.is_within):
@@ -55,15 +55,20 @@ def watch() -> None:
     main_thread.also(one_call.let_go_in_time)
 
 
+def _is_a_reducers() -> bool:
+    """Whether a call is of DDP's own reduction, which is on record as one: it is no hook's of the program's."""
+    return one_call.is_of_reduction() and not is_the_programs()
+
+
 def _around_operator(original: Callable[..., Any], name: str, names: Sequence[str]) -> Callable[..., Any]:
     def operator(keys: Any, *args: Any, **kwargs: Any) -> Any:
         one_call.let_go()
-        if recorder.current() is None or (unwatched() and not one_call.is_of_reduction()):
+        reduces = one_call.is_of_reduction()
+        if recorder.current() is None or (unwatched() and not reduces):
             return original(keys, *args, **kwargs)
         exchange = Exchange.of(name, names, args, kwargs)
-        if one_call.is_of_reduction():
-            if exchange.is_of_the_program:
-                _note_in_hook(exchange)
+        if reduces:
+            _note_in_hook(exchange)
             return original(keys, *args, **kwargs)
         if any(tensor.is_meta for tensor in exchange.tensors) or (group := group_key(exchange.group)) == "?":
             return original(keys, *args, **kwargs)

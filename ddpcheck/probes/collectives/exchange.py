@@ -125,7 +125,7 @@ class Exchange:
     @property
     def is_of_the_program(self) -> bool:
         """Whether Python code has called for it, and not torch's own below backward()."""
-        return bool(self.caller) and not self.caller.startswith(_AUTOGRAD)
+        return _is_the_programs(self.caller)
 
     @property
     def detail(self) -> str:
@@ -179,6 +179,15 @@ class Exchange:
         return f" {known}"
 
 
+def is_the_programs() -> bool:
+    """The same of an operator that is called from here, of which nothing else is wanted."""
+    return _is_the_programs(_function(sys._getframe(1))[1])
+
+
+def _is_the_programs(caller: str) -> bool:
+    return bool(caller) and not caller.startswith(_AUTOGRAD)
+
+
 def kind_of(operator: str) -> str:
     """What torch.distributed calls what an operator does."""
     name = _KINDS.get(operator)
@@ -205,7 +214,7 @@ def _function(frame: FrameType | None) -> tuple[FrameType | None, str]:
                 found, caller = frame, ""
         elif not module.startswith(("ddpcheck.", "torch._ops", "torch.distributed.c10d_logger")):
             caller = caller or module
-            if found is not None:
+            if found is not None or caller.startswith(_AUTOGRAD):
                 break
         frame = frame.f_back
     return found, caller

@@ -34,8 +34,13 @@ _libraries: list[Any] = []
 """What was registered lasts as long as these."""
 
 
-def watch(namespace: str, make: Maker, wanted: Callable[[Sequence[str]], bool]) -> None:
-    """Put what ``make`` builds around each operator whose arguments are wanted."""
+def watch(
+    namespace: str,
+    make: Maker,
+    wanted: Callable[[Sequence[str]], bool],
+    unless: Callable[[], bool] | None = None,
+) -> None:
+    """Put what ``make`` builds around each operator whose arguments are wanted; ``unless``: as for a function."""
     needed = [seams.BY_NAME[name] for name in _SEAMS]
     if missing := [one for one in needed if not one.is_there]:
         for one in missing:
@@ -50,7 +55,7 @@ def watch(namespace: str, make: Maker, wanted: Callable[[Sequence[str]], bool]) 
     for name, names in found.items():
         overload = getattr(getattr(torch.ops, namespace), name).default
         original = partial(_pass_on, overload, key, torch._C._after_autograd_keyset)
-        probe = patching.shielded_around(original, partial(make, name=name, names=names))
+        probe = patching.shielded_around(original, partial(make, name=name, names=names), unless)
         library.impl(name, _trimmed(probe), KEY, with_keyset=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel import distributed as ddp_module
-from torch.utils.weak import WeakIdKeyDictionary
 
 from ddpcheck.evidence import NO_SITE, Attributes, Synced, Tensors, Wrapped
 from ddpcheck.probes.collectives import every_call
@@ -32,7 +31,8 @@ from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.arguments import Arguments, places
 from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.pace import is_due
-from ddpcheck.probes.recording.patching import around, shielded
+from ddpcheck.probes.recording.patching import around
+from ddpcheck.probes.recording.unwatchable_moments import asleep
 from ddpcheck.vocabulary.clock import clock
 
 __tracebackhide__ = True
@@ -44,8 +44,8 @@ _inside = 0
 _wrapped_parts: weakref.WeakSet[Any] = weakref.WeakSet()
 """The modules inside of wrappers: what is registered in them later, the reducers do not know."""
 
-_roots: MutableMapping[Any, Wrapper] = WeakIdKeyDictionary()
-"""Wrappers, and the modules directly inside of them."""
+_roots: dict[int, tuple[weakref.ref[Any], Wrapper]] = {}
+"""By the ids of wrappers, and of the modules directly inside of them: each outermost call of a module asks."""
 
 
 def watch() -> None:
@@ -60,7 +60,12 @@ def watch() -> None:
 
 def wrapper_of(module: Any) -> Wrapper | None:
     """The wrapper that a module is, or that is directly around it; None for any other module."""
-    return _roots.get(module) if _roots else None
+    found = _roots.get(id(module))
+    return found[1] if found is not None and found[0]() is module else None
+
+
+def _forget(root: int, _: Any) -> None:
+    _roots.pop(root, None)
 
 
 def is_wrapped(module: Any) -> bool:
@@ -110,7 +115,8 @@ def _take_up(ddp: Any) -> Wrapper:
     first = next(ddp.module.parameters(), None)
     wrapper.queued_on = queued_calls.device_for(group, first.device) if first is not None else None
     wrapper.buffers = sum(1 for _ in ddp.module.buffers())
-    _roots[ddp] = _roots[ddp.module] = wrapper
+    for one in (ddp, ddp.module):
+        _roots[id(one)] = weakref.ref(one, partial(_forget, id(one))), wrapper
     for part in ddp.module.modules():
         _wrapped_parts.add(part)
     return wrapper
@@ -297,7 +303,9 @@ def _armed(ddp: Any, wrapper: Wrapper, output: Any) -> None:
     told = [False]
     seen = weakref.ref(wrapper)
 
-    def reached(place: int, gradients: tuple[Any, ...]) -> None:
+    def reached(place: int, gradients: tuple[Any, ...]) -> None:  # nothing here can fail, and it stands in every step
+        if asleep():
+            return
         it = seen()
         if it is not None and not told[0] and gradients[place] is not None:
             told[0] = True
@@ -306,7 +314,7 @@ def _armed(ddp: Any, wrapper: Wrapper, output: Any) -> None:
 
     # Not at the tensor itself: there the program finds it, and to save the tensor would be to be warned of it.
     for node, place in found:
-        node.register_prehook(shielded(partial(reached, place)))
+        node.register_prehook(partial(reached, place))
 
 
 def note_buffers(writer: recorder.Recorder, wrapper: Wrapper, moment: Any) -> None:
@@ -343,7 +351,7 @@ def _call(op: str, wrapper: Wrapper) -> AbstractContextManager[Any]:
 
 def _backward_begins(*_: Any) -> Callable[[bool], None]:
     dataloaders.note_backward()
-    site = user_lines.here()
+    site = gradient_events.Running.site if gradient_events.Running.depth == 1 else user_lines.here()
     armed = []
     for ddp, wrapper in list(WRAPPERS.all.items()):
         if gradient_events.trains_for_itself(wrapper.thread):

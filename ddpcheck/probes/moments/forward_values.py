@@ -215,7 +215,8 @@ def numbers_of(tensors: Iterable[torch.Tensor]) -> list[Number]:
             raise
         return []
     finally:
-        _cost += clock.fine() - began
+        if NOW is not None:
+            _cost += clock.fine() - began
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -91,8 +91,6 @@ _stepped: tuple[tuple[int, int], set[int]] = ((-1, 0), set())
 def begins(writer: recorder.Recorder, module: torch.nn.Module) -> None:
     """An outermost call of a module begins."""
     global _look, CALLED
-    if is_tracing() or asleep():
-        return
     steps = steps_so_far()
     module = module.module if isinstance(module, DistributedDataParallel) else module
     known = _known.get(number := number_of(module))
@@ -105,6 +103,9 @@ def begins(writer: recorder.Recorder, module: torch.nn.Module) -> None:
     if known.steps == steps or _look is not None:
         return
     known.steps, known.uses = steps, known.uses + 1
+    # Nearly all of them are models that an optimizer steps.
+    if (known.is_other and not _is_due(known, module)) or is_tracing() or asleep():
+        return
     try:
         with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
             _look = _begun(writer, module, number, known, steps) if _is_due(known, module) else None

@@ -79,6 +79,7 @@ class _Windows:
 def watch() -> None:
     """Look from now on."""
     _Windows.owned = SteppedModels()
+    gradient_events.looks_where(_waits)
     gradient_events.MODULE_CALLED.also(_forward)
     gradient_events.BACKWARD_BEGINS.also(_backward_begins)
     gradient_events.BACKWARD_ENDS.also(_backward_ends)
@@ -100,6 +101,8 @@ def backwards() -> int:
 
 def is_looked_at() -> bool:
     """Whether some optimizer's next step is one that is looked at, and what it steps has been called since its last."""
+    if gradient_events.is_quiet():
+        return False
     so_far = _Windows.all_steps, len(_Windows.called), gradient_events.numbers()
     if _Windows.open or _Windows.so_far != so_far:
         _Windows.so_far = so_far
@@ -155,6 +158,8 @@ class timed:
 
 
 def _forward(module: Any, _: int) -> None:
+    if gradient_events.is_quiet():
+        return
     writer = recorder.current()
     inner = module.module if isinstance(module, DistributedDataParallel) else module
     if models.is_met(number := number_of(inner)):

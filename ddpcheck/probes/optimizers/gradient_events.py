@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any
 
@@ -13,7 +14,6 @@ from ddpcheck.evidence import Call
 from ddpcheck.probes.collectives.exchange import Exchange
 from ddpcheck.probes.files import writer_threads
 from ddpcheck.probes.recording import recorder, user_lines
-from ddpcheck.probes.recording.pace import BUDGET
 from ddpcheck.probes.recording.patching import around, defect
 from ddpcheck.vocabulary.clock import clock
 
@@ -24,6 +24,8 @@ ALWAYS = 8
 """Backwards, from a step of an optimizer on, at which its gradients are looked at whatever it costs."""
 MOST_BACKWARDS = 256
 """Those after which they are not looked at at all: it may make no step any more."""
+SHARE = 0.01
+"""The share of a training's time that they may take."""
 ALLOWANCE = 0.25
 """Seconds that the looks of a process may take beside their share of its time."""
 
@@ -131,8 +133,10 @@ STEPPED = Event()
 ZEROED = Event()
 """zero_grad() was called."""
 
-_optimizers: MutableMapping[Any, int] = WeakIdKeyDictionary()
+_numbers: MutableMapping[Any, int] = WeakIdKeyDictionary()
 """By identity, their numbers."""
+_optimizers: dict[int, weakref.ref[Any]] = {}
+"""The same by their numbers: to go through these takes a hundredth of the time, and is done at every backward()."""
 
 
 class _Backwards:
@@ -153,6 +157,14 @@ _stepping: dict[int, int] = {}
 """By the number of an optimizer, the thread that has stepped it last."""
 
 
+class Quiet:
+    """Whether every optimizer is in a window that nobody looks at, which is so for nearly all of a long training."""
+
+    now = False
+    wanted: list[Callable[[int], bool]] = []  # noqa: RUF012
+    """Those who look: each says whether it looks at what comes before the next step of an optimizer."""
+
+
 class Running:
     """The outermost backward() of this process that is under way, in whichever thread its hooks are called."""
 
@@ -169,32 +181,53 @@ def watch() -> None:
     MODULE_CALLED.also(_called)
 
 
+def looks_where(wanted: Callable[[int], bool]) -> None:
+    """Somebody looks at what comes before the steps of an optimizer, by its number, where this is true."""
+    Quiet.wanted.append(wanted)
+
+
+def is_quiet() -> bool:
+    """Whether no probe looks at a window now: what is done for their sake alone need not be done."""
+    return Quiet.now
+
+
+def step_is_over() -> None:
+    """An optimizer has made a step: the window before it is over, and the next begins."""
+    STEPPED.tell()
+    known = numbers()
+    Quiet.now = bool(known) and not any(wanted(number) for wanted in Quiet.wanted for number in known)
+
+
 def follow(optimizer: Any, number: int) -> None:
     """An optimizer was built, or was seen to step for the first time."""
-    _optimizers[optimizer] = number
+    Quiet.now = False
+    _numbers[optimizer] = number
+    _optimizers[number] = weakref.ref(optimizer, lambda _: _optimizers.pop(number, None))
 
 
 def number_of(optimizer: Any) -> int:
     """The number of an optimizer; -1 for one that was never met."""
-    return _optimizers.get(optimizer, -1)
+    return _numbers.get(optimizer, -1)
 
 
 def numbers() -> list[int]:
     """Of the optimizers that there are, as far as their gradients are looked at between steps."""
-    return list(_optimizers.values())[:MOST]
+    return list(_optimizers)[:MOST]
 
 
 def optimizers(wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[torch.Tensor]]]:
     """Of the optimizers that there are those whose number is wanted, each with its parameters."""
-    for optimizer, number in list(_optimizers.items())[:MOST]:
-        if wanted(number):
+    for number, known in list(_optimizers.items())[:MOST]:
+        if wanted(number) and (optimizer := known()) is not None:
             groups = getattr(optimizer, "param_groups", ())  # none while its constructor is at work
             yield number, [p for group in groups for p in group["params"]]
 
 
 def groups(number: int) -> list[dict[str, Any]]:
     """The groups of parameters of an optimizer, by its number."""
-    return next((list(one.param_groups) for one, its in list(_optimizers.items()) if its == number), [])
+    known = _optimizers.get(number)
+    optimizer = known() if known is not None else None
+    return list(optimizer.param_groups) if optimizer is not None else []
 
 
 def trained_here(wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[torch.Tensor]]]:
@@ -214,7 +247,7 @@ def is_too_costly(optimizer: int) -> bool:
     seldom steps, or has stopped, waits for its next step during every backward() of the others.
     """
     number = _Backwards.count - _Backwards.at_step.setdefault(optimizer, _Backwards.count - 1)
-    is_affordable = _Backwards.spent <= ALLOWANCE + BUDGET * (clock.fine() - _Backwards.since)
+    is_affordable = _Backwards.spent <= ALLOWANCE + SHARE * (clock.fine() - _Backwards.since)
     return number > (MOST_BACKWARDS if is_affordable else ALWAYS)
 
 
@@ -243,8 +276,7 @@ def _called(*_: Any) -> None:
 def forget_gone(known: dict[int, Any]) -> None:
     """Drop what is known of optimizers that are gone, by their numbers, where it has become much."""
     if len(known) > 4 * MOST:
-        there = set(_optimizers.values())
-        for number in [number for number in known if number not in there]:
+        for number in [number for number in known if number not in _optimizers]:
             del known[number]
 
 

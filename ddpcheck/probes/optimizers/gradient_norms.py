@@ -140,6 +140,7 @@ def watch() -> None:
     if scaler is not None:
         around(scaler, "unscale_", _around_unscale)
     once_imported(FSDP1, _watch_fsdp)
+    gradient_events.looks_where(_is_wanted)
     gradient_events.BACKWARD_ENDS.also(_backward_ended)
     gradient_events.COLLECTIVE.also(_exchanges)
     gradient_events.STEP.also(_entered)
@@ -235,7 +236,7 @@ def _note(how: How, site: int, power: float = 2.0, **more: Any) -> _Moment | Non
 
 def _measured(wanted: Callable[[int], bool], shards: bool = False, power: float = 2.0) -> dict[int, _Measured]:
     """The gradients of the optimizers that are wanted; with ``shards``, of those alone that have some."""
-    if is_tracing() or asleep():
+    if gradient_events.is_quiet() or is_tracing() or asleep():
         return {}
     found: dict[int, _Measured] = {}
     for number, parameters in gradient_events.trained_here(wanted):

@@ -224,9 +224,11 @@ class Window:
         return first
 
 
-def forget(windows: Sequence[Window]) -> None:
-    """Drop what no optimizer will ask for any more."""
-    start = min((window.start for window in windows), default=0)
+def forget(windows: Callable[[], Iterable[Window]]) -> None:
+    """Drop what no optimizer will ask for any more; ``windows``: those of all optimizers."""
+    if not _log:
+        return
+    start = min((window.start for window in windows()), default=0)
     while _log and _dropped < start:
         _drop()
 

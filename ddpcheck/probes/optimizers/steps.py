@@ -279,7 +279,7 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     global _steps
     if _pretended.now or is_within_step(sys._getframe(_HOOKED).f_back):
         return
-    gradient_events.STEPPED.tell()
+    gradient_events.step_is_over()
     writer = recorder.current()
     it = _watched.get(optimizer)
     if writer is None or it is None or it.entry is None:
@@ -304,7 +304,7 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     if it.parts and number == 0 and it.is_whole(held):
         note_wholes(writer, optimizer, it.number, held, it.parts, entry.site)
     it.window.left(writer, it.number, number, held)
-    program_reductions.forget([one.window for one in _watched.values()])
+    program_reductions.forget(lambda: [one.window for one in _watched.values()])
     if looked or _telling(entry.usage, it) or number % writer.stride(Step) == 0:
         record = partial(
             Step,

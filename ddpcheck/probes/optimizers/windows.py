@@ -84,6 +84,7 @@ class Clipped:
 
 def watch() -> None:
     """Follow gradients from backward to backward from now on."""
+    gradient_events.looks_where(_is_wanted)
     gradient_events.BACKWARD_BEGINS.also(_begins)
     gradient_events.BACKWARD_ENDS.also(_ends)
     gradient_events.CLIPPED.also(_clipped)
@@ -103,7 +104,7 @@ def _zeroed() -> None:
 
 def _reduces(exchange: Exchange, _: Any) -> Callable[[], None] | None:
     """A reduction of the program's own begins; what to do when it is over."""
-    if not exchange.waits or not any(map(_is_wanted, list(_open))):
+    if not exchange.waits or gradient_events.is_quiet() or not any(map(_is_wanted, list(_open))):
         return None
     output = exchange.received[0]
 
@@ -120,6 +121,8 @@ def _reduces(exchange: Exchange, _: Any) -> Callable[[], None] | None:
 
 def _due() -> list[tuple[int, _Open, list[torch.Tensor]]]:
     """The optimizers at whose next steps there will be a look."""
+    if gradient_events.is_quiet():
+        return []
     return [(number, _open[number], parameters) for number, parameters in gradient_events.trained_here(_is_wanted)]
 
 

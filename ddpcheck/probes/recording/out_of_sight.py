@@ -30,6 +30,8 @@ def _stack(kind: str, *of_any_key: None) -> _Stack:
 
 _STACKS = _stack("function"), _stack("dispatch", None)
 
+_functions, _operations = _STACKS[0][0], _STACKS[1][0]
+
 _NEVER = object()
 
 
@@ -57,18 +59,21 @@ def hide(outside: Outside) -> None:
     outside.hidden = True
     outside.compiling += map(set_callback, (None,))
     outside.classes.__enter__()
-    for modes, stack in zip(outside.modes, _STACKS):  # noqa: B905
-        if stack[0]():
-            _aside(modes, *stack)
+    if _functions():
+        _aside(outside.modes[0], *_STACKS[0])
+    if _operations():
+        _aside(outside.modes[1], *_STACKS[1])
 
 
 def show(outside: Outside) -> None:
     """Let them see it again; where they do, nothing happens."""
     if not outside.hidden:
         return
-    for modes, stack in zip(outside.modes, _STACKS):  # noqa: B905
-        if modes:
-            _back(modes, *stack)
+    of_functions, of_operations = outside.modes
+    if of_functions:
+        _back(of_functions, *_STACKS[0])
+    if of_operations:
+        _back(of_operations, *_STACKS[1])
     outside.classes.__exit__(None, None, None)
     while outside.compiling:
         set_callback(outside.compiling[-1])

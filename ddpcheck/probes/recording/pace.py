@@ -17,8 +17,8 @@ FIRST_ON_DEVICES = 2
 ENOUGH = 4
 """Looks after which the stride is chosen anew: the time of a single one may be chance. What devices take is not."""
 
-BUDGET = 0.01
-"""The share of the time between two looks that they may take."""
+BUDGET = 0.0033
+"""The share of the time between two looks that they may take: a third of a hundredth, as there are three kinds."""
 
 Later = Callable[[], "float | None"]
 """Seconds that a device has worked; None as long as it has not come so far."""

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
 from ddpcheck.probes.optimizers import gradient_events, gradient_norms, windows
 from ddpcheck.probes.optimizers.gradient_events import ALLOWANCE, ALWAYS, MOST_BACKWARDS, _Backwards
@@ -23,7 +22,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     monkeypatch.setattr(clock, "fine", lambda: seconds[0], raising=False)
     for name, value in (("count", 0), ("since", 0.0), ("spent", 0.0), ("at_step", {})):
         monkeypatch.setattr(_Backwards, name, value)
-    monkeypatch.setattr(gradient_events, "_optimizers", WeakIdKeyDictionary())
+    monkeypatch.setattr(gradient_events, "_optimizers", {})
     monkeypatch.setattr(gradient_events, "_calling", set())
     monkeypatch.setattr(gradient_events, "_stepping", {})
     monkeypatch.setattr(windows, "_open", {})
