@@ -1,7 +1,8 @@
 """What ddpcheck costs, measured on this machine beside its peers and its targets.
 
 Prints tables; exits with 0 whether or not a target is reached, and with 1 if
-something could not be measured. Takes about six minutes on two cores.
+something could not be measured. A round of ``steps`` takes twenty minutes on
+two cores, all else together five.
 
     python tests/bench/bench.py
     python tests/bench/bench.py --only per-test,digests
@@ -101,12 +102,11 @@ def _digests(bench: Workbench, rounds: int, console: Console) -> Iterator[tuple[
 
 
 def _steps(bench: Workbench, rounds: int, console: Console) -> Iterator[tuple[str, list[Row]]]:
-    for way in ("ddp", "fsdp2"):
-        measured = steps.Slowdown(way)
-        for turn in range(rounds):
-            with console.status(f"training scripts ({way}) in turns: round {turn + 1} of {rounds}"):
-                measured.round(turn)
-        yield f"g. A training step ({way}) under `ddpcheck run`, and under torchrun alone; median", measured.rows()
+    measured = steps.Slowdown()
+    for turn in range(rounds):
+        with console.status(f"training scripts: round {turn + 1} of {rounds}"):
+            measured.round()
+    yield "g. A training step with probes on, and off, within one run; processor time of all ranks", measured.rows()
 
 
 def _heavy(bench: Workbench, rounds: int, console: Console) -> Iterator[tuple[str, list[Row]]]:

@@ -1,6 +1,8 @@
-"""A training script of a given size, which prints how long each of its steps took, and what its CPU seconds were.
+"""A training script of a given size, which prints what processor time its steps took, with probes on and off.
 
-It is run by torchrun, and by ddpcheck; with copies of the model, or with parts of it.
+It is run by torchrun, and by ddpcheck; with copies of the model, or with parts of it. Blocks of steps have probes on
+and off by turns. The first has them on: its looks are those of the first steps. What stands around torch's functions
+stays where it is, and lets each call pass.
 """
 
 from __future__ import annotations
@@ -8,7 +10,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import sys
 import time
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -17,8 +21,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-WARM_UP = 8
-"""Steps that are not counted: the first of them are dearer for everyone."""
+WARM_UP = 10
+"""Steps that come before all, with probes off: the first of them are dearer for everyone."""
+BLOCK = 50
+"""Steps that have probes on, or off."""
 
 
 class Block(nn.Module):
@@ -54,40 +60,84 @@ def model_of(name: str) -> tuple[nn.Module, torch.Tensor, int]:
         return nn.Sequential(*layers), torch.randn(512, 3, 32, 32, generator=generator), 8
     if name == "transformer-10M":
         return nn.Sequential(*[Block(256) for _ in range(12)]), torch.randn(256, 32, 256, generator=generator), 4
-    if name == "mlp-100M":
-        return (
-            nn.Sequential(nn.Linear(5000, 10000), nn.ReLU(), nn.Linear(10000, 5000)),
-            torch.randn(256, 5000, generator=generator),
-            4,
-        )
     raise ValueError(f"no model {name}")
 
 
-MODELS = ("mlp-1M", "convolutions-2M", "transformer-10M", "mlp-100M")
+MODELS = ("mlp-1M", "convolutions-2M", "transformer-10M")
+"""Of 20 ms a step and more, on two cores."""
 
 
 def copies(module: nn.Module) -> nn.Module:
     return DistributedDataParallel(module)
 
 
-def parts(module: nn.Module) -> nn.Module:
+def parts(module: nn.Module, **how: Any) -> nn.Module:
     """FSDP2, each layer by itself, as its documentation has it."""
     from torch.distributed.fsdp import fully_shard
 
     for layer in module.children():
         if any(True for _ in layer.parameters()):
-            fully_shard(layer)
-    return fully_shard(module)
+            fully_shard(layer, **how)
+    return fully_shard(module, **how)
 
 
-WAYS = {"ddp": copies, "fsdp2": parts}
+def copies_of_parts(module: nn.Module) -> nn.Module:
+    """The same within each half of the ranks."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("copies", "parts"))
+    return parts(module, mesh=mesh)
+
+
+WAYS = {"ddp": copies, "fsdp2": parts, "hsdp": copies_of_parts}
+RANKS = {"ddp": 2, "fsdp2": 2, "hsdp": 4}
+
+
+class Probes:
+    """Those of this process, if it is watched."""
+
+    def __init__(self) -> None:
+        modules = [module for name, module in list(sys.modules.items()) if name.startswith("ddpcheck.probes.")]
+        self._sleeping = [(module, vars(module)["asleep"]) for module in modules if "asleep" in vars(module)]
+        self._recorder = sys.modules.get("ddpcheck.probes.recording.recorder")
+
+    def turn(self, on: bool) -> None:
+        """Have them look from now on, or let everything pass."""
+        if self._recorder is not None:
+            self._recorder.mute(not on)
+        for module, asks in self._sleeping:
+            vars(module)["asleep"] = asks if on else _always
+
+
+def _always() -> bool:
+    return True
+
+
+class Blocks:
+    """The processor time of this process in blocks of either kind."""
+
+    def __init__(self, probes: Probes) -> None:
+        self._probes, self._steps, self._on, self._began = probes, -WARM_UP, False, 0.0
+        self.spent = {True: 0.0, False: 0.0}
+        probes.turn(False)
+
+    def step(self) -> int:
+        """A step has been made; how many there are that count."""
+        self._steps += 1
+        if self._steps >= 0 and self._steps % BLOCK == 0:
+            if self._steps:
+                self.spent[self._on] += time.process_time() - self._began
+            self._on = not self._on
+            self._probes.turn(self._on)
+            self._began = time.process_time()
+        return self._steps
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", choices=MODELS)
     parser.add_argument("--way", choices=WAYS, default="ddp")
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=2000, help=f"a multiple of {2 * BLOCK}")
     options = parser.parse_args()
     dist.init_process_group("gloo")
     torch.manual_seed(0)  # FSDP2 takes each rank's part as that rank has drawn it
@@ -97,29 +147,24 @@ def main() -> None:
     dataset = TensorDataset(samples)
     sampler = DistributedSampler(dataset)
     loader = DataLoader(dataset, batch_size=batch_size, sampler=sampler, drop_last=True)
-    seconds: list[float] = []
-    used: list[tuple[float, float]] = []
-    epoch = 0
-    while len(seconds) < options.steps:
+    blocks, epoch, steps = Blocks(probes := Probes()), 0, 0
+    while steps < options.steps:
         sampler.set_epoch(epoch)
         epoch += 1
-        began = time.perf_counter()
         for (x,) in loader:
             loss = (model(x).flatten(1) - x.flatten(1)).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            now = time.perf_counter()
-            seconds.append(now - began)
-            used.append((time.thread_time(), time.process_time()))
-            began = now
-            if len(seconds) == options.steps:
+            if (steps := blocks.step()) == options.steps:
                 break
+    probes.turn(True)
+    each: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(each, blocks.spent)
     if dist.get_rank() == 0:
-        print("STEPS " + json.dumps(seconds[WARM_UP:]), flush=True)
-        counted = len(used) - WARM_UP
-        thread, process = ((last - first) / counted for first, last in zip(used[WARM_UP - 1], used[-1], strict=True))
-        print("CPU " + json.dumps({"thread": thread, "process": process}), flush=True)
+        on, off = (sum(one[which] for one in each) for which in (True, False))
+        per_step = 2e3 / options.steps / len(each)
+        print("BLOCKS " + json.dumps({"ratio": on / off, "on": on * per_step, "off": off * per_step}), flush=True)
     dist.destroy_process_group()
 
 

@@ -38,7 +38,7 @@ def _watch_module(kind: Any) -> None:
     original = kind.__getattr__
 
     def __getattr__(self: Any, name: str) -> Any:
-        if name == "module" and not user_lines.is_inner(sys._getframe(1)) and not asleep():
+        if name == "module" and not asleep() and not user_lines.is_inner(sys._getframe(1)):
             _taken(self, sys._getframe(1))
         return original(self, name)
 

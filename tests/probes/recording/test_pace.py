@@ -64,7 +64,7 @@ def test_it_is_the_devices_time_that_counts(clock: Clock) -> None:
     for number in range(FIRST, FIRST + 40):
         clock.now += 0.1
         if it.is_due(number):
-            it.spent(0.0005 if number == FIRST else 0.09, number, [lambda: 0.0002])
+            it.spent(0.0002 if number == FIRST else 0.09, number, [lambda: 0.0001])
     assert it.stride == 1
     dear = Pace(careful=True)
     for number in range(FIRST, FIRST + 40):
