@@ -11,6 +11,7 @@ import torch
 
 from ddpcheck.probes.moments import flat_parameters
 from ddpcheck.probes.moments.pieces import Held
+from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.recording.patching import around, once_imported
 from ddpcheck.probes.recording.tensor_references import Reference, reference
 
@@ -24,7 +25,12 @@ _part: dict[int, Reference] = {}
 
 def watch() -> None:
     """See from now on what takes the place of a sharded parameter."""
-    once_imported(FSDP2, lambda: around(getattr(sys.modules[FSDP2], "FSDPParam", None), "to_unsharded", _around))
+    once_imported(FSDP2, _watch)
+
+
+def _watch() -> None:
+    kind = getattr(sys.modules[FSDP2], "FSDPParam", None)
+    around(kind, "to_unsharded", _around, unless=gradient_events.is_quiet)
 
 
 def _around(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -48,6 +48,9 @@ class Watched:
         """How many steps of all optimizers there had been when it made its last one."""
         self._parameters: list[Reference] = []
         """As they were described last. What an optimizer lets go of is gone: it may be most of the memory there is."""
+        self._ids: list[int] = []
+        self._as_of = 0
+        """These are their ids, as long as no more parameters of any optimizer have gone than then."""
         self.unseen: set[int] = set()
         """The places of those that are not looked at."""
         self.parts: list[int] = []
@@ -72,16 +75,30 @@ class Watched:
         """Those of the last step, as far as they are there."""
         return [p for ref in self._parameters if (p := ref()) is not None]
 
+    def parameters_of(self, optimizer: Any) -> list[torch.Tensor]:
+        """The same, where the optimizer is at hand: it has no others after nearly every step."""
+        now = _parameters(optimizer)
+        return now if self._are_known(now) else self.parameters()
+
     def changes(self, parameters: Sequence[torch.Tensor]) -> bool:
         """Take these up; whether they are others than before."""
-        before = self._parameters
-        if len(before) == len(parameters) and all(ref() is p for ref, p in zip(before, parameters, strict=True)):
+        if self._are_known(parameters):
             return False
         self._parameters = [reference(p) for p in parameters]
+        self._ids, self._as_of = list(map(id, parameters)), _gone
         for p in parameters:
             if id(p) not in _stepped:
                 _stepped.add(id(p))
-                reference(p).when_gone(partial(_stepped.discard, id(p)))
+                reference(p).when_gone(partial(_end, id(p)))
+        return True
+
+    def _are_known(self, parameters: Sequence[torch.Tensor]) -> bool:
+        if list(map(id, parameters)) != self._ids:
+            return False
+        if self._as_of != _gone:  # a new one may lie where an old one was
+            if not all(ref() is p for ref, p in zip(self._parameters, parameters, strict=True)):
+                return False
+            self._as_of = _gone
         return True
 
     def is_whole(self, parameters: Sequence[torch.Tensor]) -> bool:
@@ -106,6 +123,8 @@ _watched: MutableMapping[Any, Watched] = WeakIdKeyDictionary()
 """By identity: an optimizer may have an equality of its own, and no hash."""
 _stepped: set[int] = set()
 """By id: every parameter that an optimizer has stepped, also one whose optimizer is gone."""
+_gone = 0
+"""How many such parameters there are no more."""
 _made = 0
 _steps = 0
 
@@ -117,6 +136,16 @@ class _Pretended(threading.local):
 
 
 _pretended = _Pretended()
+
+
+def _end(parameter: int) -> None:
+    global _gone
+    _stepped.discard(parameter)
+    _gone += 1
+
+
+def _parameters(optimizer: Any) -> list[torch.Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def optimizers() -> list[Any]:
@@ -243,7 +272,7 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
     it.entry = None
     began = clock.fine()
     site = user_lines.here()
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    parameters = _parameters(optimizer)
     if it.changes(parameters):
         it.window.begin_again()
         with recorder.silence():
@@ -292,7 +321,7 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     number, it.steps, it.entry = it.steps, it.steps + 1, None
     if it.region != REGION.number:
         it.region, it.region_start = REGION.number, number
-    held = it.parameters()
+    held = it.parameters_of(optimizer)
     looked = bool(entry.gradients) and it.is_whole(held)
     issued = every_call.issued()
     parameters: Any = b""

@@ -30,7 +30,8 @@ def asleep() -> bool:
 
     What it did would be compiled into the program, or become a part of the graph, or break the capture.
     """
-    return torch.compiler.is_compiling() or _is_capturing()
+    # A stream is only asked where CUDA is in use: the question must not be what initialises it.
+    return torch.compiler.is_compiling() or (torch.cuda.is_initialized() and _is_capturing())  # type: ignore[no-untyped-call]
 
 
 def is_tracing() -> bool:
@@ -46,9 +47,8 @@ def is_tracing() -> bool:
 
 
 def _is_capturing() -> bool:
-    # A stream is only asked where CUDA is in use: the question must not be what initialises it.
     try:
-        if not torch.cuda.is_initialized() or not torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
+        if not torch.cuda.is_current_stream_capturing():
             return False
     except Exception as error:  # after a failure on the device, every question to it fails
         signal_exceptions.let_through(error)
