@@ -1,0 +1,85 @@
+"""Trains for a while under all probes; prints what is on record, and at how many steps all windows were quiet.
+
+    quiet_training.py FOLDER [--always]
+
+With ``--always`` every probe asks for itself at each turn, as if no window were ever quiet.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from torch import nn
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging.evidence_folder import Folder
+from ddpcheck.probes import all_probes
+from ddpcheck.probes.optimizers import gradient_events
+from ddpcheck.probes.recording import pace, recorder
+
+STEPS = 140
+TIMED = (ev.Spans, ev.Pulse)
+NOT_OF_THE_TRAINING = {"n", "at", "began", "pid", "parent", "wall", "argv"}
+
+
+def train(quiet: list[bool]) -> None:
+    """A generator and its judge, with micro-batches; a model that steps every third time; one that comes late."""
+    torch.manual_seed(0)
+    generator, judge = nn.Linear(4, 4), nn.Linear(4, 1)
+    mine, its = (torch.optim.SGD(one.parameters(), lr=0.01) for one in (generator, judge))
+    seldom = nn.Linear(4, 1)
+    now_and_then = torch.optim.Adam(seldom.parameters())
+    late: tuple[nn.Module, torch.optim.Optimizer] | None = None
+    for step in range(STEPS):
+        made_up = generator(torch.randn(3, 4))
+        its.zero_grad()
+        judge(made_up.detach()).square().mean().backward()
+        its.step()
+        mine.zero_grad()
+        for _ in range(2):
+            judge(generator(torch.randn(3, 4))).mean().backward()
+        nn.utils.clip_grad_norm_(generator.parameters(), 0.1)
+        mine.step()
+        if step % 3 == 2:
+            seldom(torch.randn(3, 4)).sum().backward()
+            now_and_then.step()
+        if step == 100:
+            other = nn.Linear(4, 2)
+            late = other, torch.optim.SGD(other.parameters(), lr=0.1)
+        if late is not None:
+            late[0](torch.randn(3, 4)).sum().backward()
+            late[1].step()
+        quiet.append(gradient_events.is_quiet())
+
+
+def records(folder: Path) -> Iterator[Any]:
+    """All that is on record but for times, in its order."""
+    read = Folder(folder)
+    read.read()
+    for process in read.processes.values():
+        for record in process.records:
+            if not isinstance(record, TIMED):
+                names = [name for name in record.__struct_fields__ if name not in NOT_OF_THE_TRAINING]
+                yield type(record).__name__, {name: msgspec.to_builtins(getattr(record, name)) for name in names}
+
+
+def main(folder: Path, always: bool) -> None:
+    all_probes.patch()
+    pace.BUDGET = 1e-9  # so that what is looked at does not depend on how fast this machine is
+    recorder.begin(folder, 1 << 26)
+    if always:
+        gradient_events.is_quiet = lambda: False
+    quiet: list[bool] = []
+    train(quiet)
+    recorder.stop()
+    print(json.dumps({"quiet": quiet, "records": list(records(folder))}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), "--always" in sys.argv)
