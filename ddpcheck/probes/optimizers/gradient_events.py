@@ -14,6 +14,7 @@ from ddpcheck.evidence import Call
 from ddpcheck.probes.collectives.exchange import Exchange
 from ddpcheck.probes.files import writer_threads
 from ddpcheck.probes.recording import recorder, user_lines
+from ddpcheck.probes.recording.lone_rank import is_lone
 from ddpcheck.probes.recording.patching import around, defect
 from ddpcheck.vocabulary.clock import clock
 
@@ -195,7 +196,7 @@ def step_is_over() -> None:
     """An optimizer has made a step: the window before it is over, and the next begins."""
     STEPPED.tell()
     known = numbers()
-    Quiet.now = bool(known) and not any(wanted(number) for wanted in Quiet.wanted for number in known)
+    Quiet.now = bool(known) and not is_lone() and not any(wanted(number) for wanted in Quiet.wanted for number in known)
 
 
 def follow(optimizer: Any, number: int) -> None:
@@ -217,7 +218,7 @@ def numbers() -> list[int]:
 
 def optimizers(wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[torch.Tensor]]]:
     """Of the optimizers that there are those whose number is wanted, each with its parameters."""
-    for number, known in list(_optimizers.items())[:MOST]:
+    for number, known in list(_optimizers.copy().items())[:MOST]:  # one may end while a list is made
         if wanted(number) and (optimizer := known()) is not None:
             groups = getattr(optimizer, "param_groups", ())  # none while its constructor is at work
             yield number, [p for group in groups for p in group["params"]]

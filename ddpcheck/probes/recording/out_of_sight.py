@@ -28,9 +28,7 @@ def _stack(kind: str, *of_any_key: None) -> _Stack:
     return count, partial(pop, *of_any_key), push
 
 
-_STACKS = _stack("function"), _stack("dispatch", None)
-
-_functions, _operations = _STACKS[0][0], _STACKS[1][0]
+_FUNCTIONS, _OPERATIONS = _stack("function"), _stack("dispatch", None)
 
 _NEVER = object()
 
@@ -59,10 +57,10 @@ def hide(outside: Outside) -> None:
     outside.hidden = True
     outside.compiling += map(set_callback, (None,))
     outside.classes.__enter__()
-    if _functions():
-        _aside(outside.modes[0], *_STACKS[0])
-    if _operations():
-        _aside(outside.modes[1], *_STACKS[1])
+    if _FUNCTIONS[0]():
+        _aside(outside.modes[0], *_FUNCTIONS)
+    if _OPERATIONS[0]():
+        _aside(outside.modes[1], *_OPERATIONS)
 
 
 def show(outside: Outside) -> None:
@@ -71,9 +69,9 @@ def show(outside: Outside) -> None:
         return
     of_functions, of_operations = outside.modes
     if of_functions:
-        _back(of_functions, *_STACKS[0])
+        _back(of_functions, *_FUNCTIONS)
     if of_operations:
-        _back(of_operations, *_STACKS[1])
+        _back(of_operations, *_OPERATIONS)
     outside.classes.__exit__(None, None, None)
     while outside.compiling:
         set_callback(outside.compiling[-1])
