@@ -1,8 +1,8 @@
 """A training script of a given size, which prints what processor time its steps took, with probes on and off.
 
-It is run by torchrun, and by ddpcheck; with copies of the model, or with parts of it. Blocks of steps have probes on
-and off by turns. The first has them on: its looks are those of the first steps. What stands around torch's functions
-stays where it is, and lets each call pass.
+torchrun or ddpcheck runs it, with copies of the model or with parts of it. Probes are on and off in blocks of steps by
+turns, first on, so that the looks at the first steps are counted. The wrappers around torch's functions stay in place
+and pass each call on.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 WARM_UP = 10
-"""Steps that come before all, with probes off: the first of them are dearer for everyone."""
+"""Steps before the first block, with probes off: the first steps of a process take longer, with or without us."""
 BLOCK = 50
-"""Steps that have probes on, or off."""
+"""Steps with probes on, and then as many with probes off."""
 
 
 class Block(nn.Module):
@@ -94,7 +94,7 @@ RANKS = {"ddp": 2, "fsdp2": 2, "hsdp": 4}
 
 
 class Probes:
-    """Those of this process, if it is watched."""
+    """The probes of this process, if it is watched."""
 
     def __init__(self) -> None:
         modules = [module for name, module in list(sys.modules.items()) if name.startswith("ddpcheck.probes.")]
@@ -102,7 +102,7 @@ class Probes:
         self._recorder = sys.modules.get("ddpcheck.probes.recording.recorder")
 
     def turn(self, on: bool) -> None:
-        """Have them look from now on, or let everything pass."""
+        """Turn them on or off."""
         if self._recorder is not None:
             self._recorder.mute(not on)
         for module, asks in self._sleeping:
@@ -122,7 +122,7 @@ class Blocks:
         probes.turn(False)
 
     def step(self) -> int:
-        """A step has been made; how many there are that count."""
+        """Count a step; the number of steps since the warm-up."""
         self._steps += 1
         if self._steps >= 0 and self._steps % BLOCK == 0:
             if self._steps:

@@ -56,7 +56,7 @@ def watch() -> None:
 
 
 def _is_a_reducers() -> bool:
-    """Whether a call is of DDP's own reduction, which is on record as one: it is no hook's of the program's."""
+    """Whether DDP's reducer makes this call, and no communication hook: its reduction has a record of its own."""
     return one_call.is_of_reduction() and not is_the_programs()
 
 

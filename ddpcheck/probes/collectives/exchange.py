@@ -180,7 +180,7 @@ class Exchange:
 
 
 def is_the_programs() -> bool:
-    """The same of an operator that is called from here, of which nothing else is wanted."""
+    """Whether the operator that is called from here is the program's, without looking at its arguments."""
     return _is_the_programs(_function(sys._getframe(1))[1])
 
 

@@ -40,7 +40,7 @@ def watch(
     wanted: Callable[[Sequence[str]], bool],
     unless: Callable[[], bool] | None = None,
 ) -> None:
-    """Put what ``make`` builds around each operator whose arguments are wanted; ``unless``: as for a function."""
+    """Put what ``make`` builds around each operator whose arguments are wanted; ``unless`` as in `patching.around`."""
     needed = [seams.BY_NAME[name] for name in _SEAMS]
     if missing := [one for one in needed if not one.is_there]:
         for one in missing:

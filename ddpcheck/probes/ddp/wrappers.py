@@ -45,7 +45,7 @@ _wrapped_parts: weakref.WeakSet[Any] = weakref.WeakSet()
 """The modules inside of wrappers: what is registered in them later, the reducers do not know."""
 
 _roots: dict[int, tuple[weakref.ref[Any], Wrapper]] = {}
-"""By the ids of wrappers, and of the modules directly inside of them: each outermost call of a module asks."""
+"""By id, wrappers and the modules directly inside of them. Each outermost call of a module looks here."""
 
 
 def watch() -> None:
@@ -303,7 +303,7 @@ def _armed(ddp: Any, wrapper: Wrapper, output: Any) -> None:
     told = [False]
     seen = weakref.ref(wrapper)
 
-    def reached(place: int, gradients: tuple[Any, ...]) -> None:  # nothing here can fail, and it stands in every step
+    def reached(place: int, gradients: tuple[Any, ...]) -> None:  # not shielded: it cannot fail
         if asleep():
             return
         it = seen()

@@ -103,7 +103,7 @@ def begins(writer: recorder.Recorder, module: torch.nn.Module) -> None:
     if known.steps == steps or _look is not None:
         return
     known.steps, known.uses = steps, known.uses + 1
-    # Nearly all of them are models that an optimizer steps.
+    # Most models are stepped by an optimizer, and are rarely looked at.
     if (known.is_other and not _is_due(known, module)) or is_tracing() or asleep():
         return
     try:

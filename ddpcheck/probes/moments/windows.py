@@ -79,7 +79,7 @@ class _Windows:
 def watch() -> None:
     """Look from now on."""
     _Windows.owned = SteppedModels()
-    gradient_events.looks_where(_waits)
+    gradient_events.records_where(_waits)
     gradient_events.MODULE_CALLED.also(_forward)
     gradient_events.BACKWARD_BEGINS.also(_backward_begins)
     gradient_events.BACKWARD_ENDS.also(_backward_ends)

@@ -26,7 +26,7 @@ ALWAYS = 8
 MOST_BACKWARDS = 256
 """Those after which they are not looked at at all: it may make no step any more."""
 SHARE = 0.01
-"""The share of a training's time that they may take."""
+"""The share of a training's time that these looks may take."""
 ALLOWANCE = 0.25
 """Seconds that the looks of a process may take beside their share of its time."""
 
@@ -137,7 +137,7 @@ ZEROED = Event()
 _numbers: MutableMapping[Any, int] = WeakIdKeyDictionary()
 """By identity, their numbers."""
 _optimizers: dict[int, weakref.ref[Any]] = {}
-"""The same by their numbers: to go through these takes a hundredth of the time, and is done at every backward()."""
+"""By number, the optimizers. Every backward() goes through them, which takes long in a weak dictionary."""
 
 
 class _Backwards:
@@ -159,11 +159,11 @@ _stepping: dict[int, int] = {}
 
 
 class Quiet:
-    """Whether every optimizer is in a window that nobody looks at, which is so for nearly all of a long training."""
+    """Whether every optimizer is in a window that no probe records, as nearly all of a long training are."""
 
     now = False
-    wanted: list[Callable[[int], bool]] = []  # noqa: RUF012
-    """Those who look: each says whether it looks at what comes before the next step of an optimizer."""
+    recorded: list[Callable[[int], bool]] = []  # noqa: RUF012
+    """For each probe, whether it records the current window of an optimizer."""
 
 
 class Running:
@@ -182,21 +182,22 @@ def watch() -> None:
     MODULE_CALLED.also(_called)
 
 
-def looks_where(wanted: Callable[[int], bool]) -> None:
-    """Somebody looks at what comes before the steps of an optimizer, by its number, where this is true."""
-    Quiet.wanted.append(wanted)
+def records_where(recorded: Callable[[int], bool]) -> None:
+    """Register a probe that records the current window of an optimizer, by its number, where this is true."""
+    Quiet.recorded.append(recorded)
 
 
 def is_quiet() -> bool:
-    """Whether no probe looks at a window now: what is done for their sake alone need not be done."""
+    """Whether no probe records a window now, so that work which serves such records can be left out."""
     return Quiet.now
 
 
 def step_is_over() -> None:
-    """An optimizer has made a step: the window before it is over, and the next begins."""
+    """End the window of an optimizer that has made a step, and begin the next one."""
     STEPPED.tell()
     known = numbers()
-    Quiet.now = bool(known) and not is_lone() and not any(wanted(number) for wanted in Quiet.wanted for number in known)
+    is_recorded = any(recorded(number) for recorded in Quiet.recorded for number in known)
+    Quiet.now = bool(known) and not is_lone() and not is_recorded
 
 
 def follow(optimizer: Any, number: int) -> None:
@@ -218,7 +219,7 @@ def numbers() -> list[int]:
 
 def optimizers(wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[torch.Tensor]]]:
     """Of the optimizers that there are those whose number is wanted, each with its parameters."""
-    for number, known in list(_optimizers.copy().items())[:MOST]:  # one may end while a list is made
+    for number, known in list(_optimizers.copy().items())[:MOST]:  # the garbage collector may drop one meanwhile
         if wanted(number) and (optimizer := known()) is not None:
             groups = getattr(optimizer, "param_groups", ())  # none while its constructor is at work
             yield number, [p for group in groups for p in group["params"]]

@@ -140,7 +140,7 @@ def watch() -> None:
     if scaler is not None:
         around(scaler, "unscale_", _around_unscale)
     once_imported(FSDP1, _watch_fsdp)
-    gradient_events.looks_where(_is_wanted)
+    gradient_events.records_where(_is_wanted)
     gradient_events.BACKWARD_ENDS.also(_backward_ended)
     gradient_events.COLLECTIVE.also(_exchanges)
     gradient_events.STEP.also(_entered)

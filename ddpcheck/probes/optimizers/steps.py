@@ -50,7 +50,7 @@ class Watched:
         """As they were described last. What an optimizer lets go of is gone: it may be most of the memory there is."""
         self._ids: list[int] = []
         self._as_of = 0
-        """These are their ids, as long as no more parameters of any optimizer have gone than then."""
+        """The value of `_gone` when the ids were taken: since then, a new parameter may have the id of an old one."""
         self.unseen: set[int] = set()
         """The places of those that are not looked at."""
         self.parts: list[int] = []
@@ -76,7 +76,7 @@ class Watched:
         return [p for ref in self._parameters if (p := ref()) is not None]
 
     def parameters_of(self, optimizer: Any) -> list[torch.Tensor]:
-        """The same, where the optimizer is at hand: it has no others after nearly every step."""
+        """The parameters of the last step, taken from the optimizer where it still has the same ones."""
         now = _parameters(optimizer)
         return now if self._are_known(now) else self.parameters()
 
@@ -95,7 +95,7 @@ class Watched:
     def _are_known(self, parameters: Sequence[torch.Tensor]) -> bool:
         if list(map(id, parameters)) != self._ids:
             return False
-        if self._as_of != _gone:  # a new one may lie where an old one was
+        if self._as_of != _gone:
             if not all(ref() is p for ref, p in zip(self._parameters, parameters, strict=True)):
                 return False
             self._as_of = _gone
@@ -124,7 +124,7 @@ _watched: MutableMapping[Any, Watched] = WeakIdKeyDictionary()
 _stepped: set[int] = set()
 """By id: every parameter that an optimizer has stepped, also one whose optimizer is gone."""
 _gone = 0
-"""How many such parameters there are no more."""
+"""The number of stepped parameters that have been deleted."""
 _made = 0
 _steps = 0
 

@@ -84,7 +84,7 @@ class Clipped:
 
 def watch() -> None:
     """Follow gradients from backward to backward from now on."""
-    gradient_events.looks_where(_is_wanted)
+    gradient_events.records_where(_is_wanted)
     gradient_events.BACKWARD_BEGINS.also(_begins)
     gradient_events.BACKWARD_ENDS.also(_ends)
     gradient_events.CLIPPED.also(_clipped)

@@ -126,7 +126,7 @@ def here(frame: FrameType | None = None) -> int:
 
 
 def is_inner(frame: FrameType) -> bool:
-    """Whether a frame is torch's or our own, as far as that is known without asking for its code."""
+    """Whether a frame is torch's or our own, read from its module: reading its code would be an audit event."""
     names = frame.f_globals
     return id(names) in _passed_over or _is_passed(frame, names)
 

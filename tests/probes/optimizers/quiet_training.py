@@ -1,8 +1,8 @@
-"""Trains for a while under all probes; prints what is on record, and at how many steps all windows were quiet.
+"""Trains under all probes; prints the records, and for each step whether all windows were quiet after it.
 
     quiet_training.py FOLDER [--always]
 
-With ``--always`` every probe asks for itself at each turn, as if no window were ever quiet.
+With ``--always`` no window is ever quiet, so that every probe decides by itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOT_OF_THE_TRAINING = {"n", "at", "began", "pid", "parent", "wall", "argv"}
 
 
 def train(quiet: list[bool]) -> None:
-    """A generator and its judge, with micro-batches; a model that steps every third time; one that comes late."""
+    """A generator and its judge, with micro-batches; a model that steps every third time; one that begins late."""
     torch.manual_seed(0)
     generator, judge = nn.Linear(4, 4), nn.Linear(4, 1)
     mine, its = (torch.optim.SGD(one.parameters(), lr=0.01) for one in (generator, judge))
@@ -59,7 +59,7 @@ def train(quiet: list[bool]) -> None:
 
 
 def records(folder: Path) -> Iterator[Any]:
-    """All that is on record but for times, in its order."""
+    """All records in their order, without times."""
     read = Folder(folder)
     read.read()
     for process in read.processes.values():

@@ -1,4 +1,4 @@
-"""Where no probe looks at any window, what stands in each step is not asked: the same is on record as if it were."""
+"""Quiet windows: skipping the probes that record none of them leaves the same records."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def trained(folder: Path, *arguments: str) -> Any:
     return json.loads(ran.stdout)
 
 
-def test_the_same_is_on_record_as_if_every_window_were_asked_for(tmp_path: Path) -> None:
-    """Of two that train against each other, one that steps every third time, and one that comes late."""
+def test_skipping_probes_changes_no_record(tmp_path: Path) -> None:
+    """A generator and its judge, an optimizer that steps every third time, and one that begins late."""
     asked, found = trained(tmp_path / "asked", "--always"), trained(tmp_path / "found")
     assert not any(asked["quiet"])
     assert found["records"] == asked["records"]
@@ -29,7 +29,7 @@ def test_the_same_is_on_record_as_if_every_window_were_asked_for(tmp_path: Path)
 
 
 def test_most_windows_are_quiet(tmp_path: Path) -> None:
-    """Not the first ones of any optimizer, nor the first of one that comes late."""
+    """The first windows of each optimizer are recorded, also of one that begins late."""
     quiet = trained(tmp_path / "found")["quiet"]
     assert not any(quiet[: 3 * 8])
     assert not any(quiet[100:107])
