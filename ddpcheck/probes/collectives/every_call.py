@@ -57,7 +57,10 @@ def watch() -> None:
 
 def _is_a_reducers() -> bool:
     """Whether DDP's reducer makes this call, and no communication hook: its reduction has a record of its own."""
-    return one_call.is_of_reduction() and not is_the_programs()
+    if not one_call.is_of_reduction():
+        return False
+    one_call.let_go()
+    return not is_the_programs()
 
 
 def _around_operator(original: Callable[..., Any], name: str, names: Sequence[str]) -> Callable[..., Any]:
@@ -68,7 +71,8 @@ def _around_operator(original: Callable[..., Any], name: str, names: Sequence[st
             return original(keys, *args, **kwargs)
         exchange = Exchange.of(name, names, args, kwargs)
         if reduces:
-            _note_in_hook(exchange)
+            if exchange.is_of_the_program:
+                _note_in_hook(exchange)
             return original(keys, *args, **kwargs)
         if any(tensor.is_meta for tensor in exchange.tensors) or (group := group_key(exchange.group)) == "?":
             return original(keys, *args, **kwargs)

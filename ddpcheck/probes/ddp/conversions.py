@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import distributed as ddp_module
 
 from ddpcheck import seams
 from ddpcheck.evidence import Moved, Replaced
@@ -25,20 +26,21 @@ __tracebackhide__ = True
 def watch() -> None:
     """Watch what becomes of wrapped modules from now on."""
     if not seams.BY_NAME["torch.nn.Module._modules"].is_missing:
-        _watch_module(DistributedDataParallel)
+        _watch_module(DistributedDataParallel, vars(ddp_module))
     beforehand(torch.nn.Module, "_apply", _moved)
     parameter_names.at_registration(_registered)
 
 
-def _watch_module(kind: Any) -> None:
+def _watch_module(kind: Any, own: dict[str, Any]) -> None:
     """See who asks wrappers of this class for ``ddp.module``, which is found in the way that it always is.
 
-    The class itself has nothing of this name: torch.compile would go by that, and no further.
+    The class itself has nothing of this name: torch.compile would go by that, and no further. The code of its own
+    module, with these globals, asks for it several times in every forward, which is of no interest.
     """
     original = kind.__getattr__
 
     def __getattr__(self: Any, name: str) -> Any:
-        if name == "module" and not asleep() and not user_lines.is_inner(sys._getframe(1)):
+        if name == "module" and not asleep() and sys._getframe(1).f_globals is not own:
             _taken(self, sys._getframe(1))
         return original(self, name)
 

@@ -351,7 +351,7 @@ def _call(op: str, wrapper: Wrapper) -> AbstractContextManager[Any]:
 
 def _backward_begins(*_: Any) -> Callable[[bool], None]:
     dataloaders.note_backward()
-    site = gradient_events.Running.site if gradient_events.Running.depth == 1 else user_lines.here()
+    site = user_lines.here()
     armed = []
     for ddp, wrapper in list(WRAPPERS.all.items()):
         if gradient_events.trains_for_itself(wrapper.thread):

@@ -11,8 +11,7 @@ import torch
 
 from ddpcheck.probes.moments import flat_parameters
 from ddpcheck.probes.moments.pieces import Held
-from ddpcheck.probes.optimizers import gradient_events
-from ddpcheck.probes.recording.patching import around, once_imported
+from ddpcheck.probes.recording.patching import afterwards, once_imported
 from ddpcheck.probes.recording.tensor_references import Reference, reference
 
 FSDP2 = "torch.distributed.fsdp._fully_shard._fsdp_param"
@@ -29,23 +28,21 @@ def watch() -> None:
 
 
 def _watch() -> None:
-    kind = getattr(sys.modules[FSDP2], "FSDPParam", None)
-    around(kind, "to_unsharded", _around, unless=gradient_events.is_quiet)
+    afterwards(getattr(sys.modules[FSDP2], "FSDPParam", None), "to_unsharded", _note, unless=_is_known)
 
 
-def _around(original: Callable[..., Any]) -> Callable[..., Any]:
-    def to_unsharded(self: Any) -> Any:
-        result = original(self)
-        part, whole = self.sharded_param, self._unsharded_param
-        known = _whole.get(id(part))
-        if known is None or known[1]() is not whole:
-            _whole[id(part)] = reference(part), reference(whole)
-            _part[id(whole)] = reference(part)
-            reference(part).when_gone(partial(_whole.pop, id(part), None))
-            reference(whole).when_gone(partial(_part.pop, id(whole), None))
-        return result
+def _is_known(parameter: Any) -> bool:
+    """Whether the whole tensor of an FSDP parameter is the one that it had before, as it nearly always is."""
+    known = _whole.get(id(getattr(parameter, "sharded_param", None)))
+    return known is not None and known[1]() is getattr(parameter, "_unsharded_param", None)
 
-    return to_unsharded
+
+def _note(parameter: Any) -> None:
+    part, whole = parameter.sharded_param, parameter._unsharded_param
+    _whole[id(part)] = reference(part), reference(whole)
+    _part[id(whole)] = reference(part)
+    reference(part).when_gone(partial(_whole.pop, id(part), None))
+    reference(whole).when_gone(partial(_part.pop, id(whole), None))
 
 
 def sharded(parameter: torch.Tensor) -> torch.Tensor:

@@ -102,9 +102,12 @@ def begins(writer: recorder.Recorder, module: torch.nn.Module) -> None:
         known = _known[number] = _Known(is_other=not is_due(_new[kind] - 1))
     if known.steps == steps or _look is not None:
         return
-    known.steps, known.uses = steps, known.uses + 1
     # Most models are stepped by an optimizer, and are rarely looked at.
-    if (known.is_other and not _is_due(known, module)) or is_tracing() or asleep():
+    is_rare = known.is_other and not _is_due_to_others(known.uses + 1)
+    if not is_rare and (is_tracing() or asleep()):
+        return
+    known.steps, known.uses = steps, known.uses + 1
+    if is_rare:
         return
     try:
         with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
@@ -132,8 +135,8 @@ def ends(writer: recorder.Recorder) -> None:
 
 def _is_due(known: _Known, module: torch.nn.Module) -> bool:
     """Whether this use is looked at: always two in a row, since what happened between them says how it follows."""
-    if known.is_other:  # it may have been trained by an optimizer that is gone
-        return known.uses > 1 and known.uses & (known.uses - 1) == 0
+    if known.is_other:
+        return _is_due_to_others(known.uses)
     few = [one() for one in known.few]
     if not few or any(one is None for one in few):
         listed = list(module.parameters())
@@ -144,6 +147,11 @@ def _is_due(known: _Known, module: torch.nn.Module) -> bool:
     known.changes += is_written
     numbers = (known.uses, known.changes) if is_written else (known.uses,)
     return any(is_due(number) or is_due(number - 1) for number in numbers)
+
+
+def _is_due_to_others(uses: int) -> bool:
+    """Whether this use of a model that an optimizer steps is looked at: the optimizer may be gone by now."""
+    return uses > 1 and uses & (uses - 1) == 0
 
 
 def _times_written(parameter: torch.Tensor) -> int:

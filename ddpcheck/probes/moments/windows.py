@@ -158,8 +158,6 @@ class timed:
 
 
 def _forward(module: Any, _: int) -> None:
-    if gradient_events.is_quiet():
-        return
     writer = recorder.current()
     inner = module.module if isinstance(module, DistributedDataParallel) else module
     if models.is_met(number := number_of(inner)):

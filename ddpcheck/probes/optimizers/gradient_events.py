@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -161,7 +162,8 @@ _stepping: dict[int, int] = {}
 class Quiet:
     """Whether every optimizer is in a window that no probe records, as nearly all of a long training are."""
 
-    now = False
+    now: bool | None = None
+    """None where that is to be found out."""
     recorded: list[Callable[[int], bool]] = []  # noqa: RUF012
     """For each probe, whether it records the current window of an optimizer."""
 
@@ -189,22 +191,29 @@ def records_where(recorded: Callable[[int], bool]) -> None:
 
 def is_quiet() -> bool:
     """Whether no probe records a window now, so that work which serves such records can be left out."""
+    if Quiet.now is None:
+        known = numbers()
+        is_recorded = any(recorded(number) for recorded in Quiet.recorded for number in known)
+        Quiet.now = bool(known) and not is_lone() and not is_recorded
     return Quiet.now
 
 
 def step_is_over() -> None:
     """End the window of an optimizer that has made a step, and begin the next one."""
     STEPPED.tell()
-    known = numbers()
-    is_recorded = any(recorded(number) for recorded in Quiet.recorded for number in known)
-    Quiet.now = bool(known) and not is_lone() and not is_recorded
+    Quiet.now = None
 
 
 def follow(optimizer: Any, number: int) -> None:
     """An optimizer was built, or was seen to step for the first time."""
-    Quiet.now = False
+    Quiet.now = None
     _numbers[optimizer] = number
-    _optimizers[number] = weakref.ref(optimizer, lambda _: _optimizers.pop(number, None))
+    _optimizers[number] = weakref.ref(optimizer, partial(_ends, number))
+
+
+def _ends(number: int, _: Any) -> None:
+    _optimizers.pop(number, None)
+    Quiet.now = None
 
 
 def number_of(optimizer: Any) -> int:

@@ -84,7 +84,7 @@ class Clipped:
 
 def watch() -> None:
     """Follow gradients from backward to backward from now on."""
-    gradient_events.records_where(_is_wanted)
+    gradient_events.records_where(_is_due)
     gradient_events.BACKWARD_BEGINS.also(_begins)
     gradient_events.BACKWARD_ENDS.also(_ends)
     gradient_events.CLIPPED.also(_clipped)
@@ -124,6 +124,11 @@ def _due() -> list[tuple[int, _Open, list[torch.Tensor]]]:
     if gradient_events.is_quiet():
         return []
     return [(number, _open[number], parameters) for number, parameters in gradient_events.trained_here(_is_wanted)]
+
+
+def _is_due(optimizer: int) -> bool:
+    window = _open.get(optimizer)
+    return is_due(window.steps if window is not None else 0)
 
 
 def _is_wanted(optimizer: int) -> bool:

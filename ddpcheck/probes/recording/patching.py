@@ -72,6 +72,25 @@ def beforehand(owner: type, name: str, look: Callable[..., None]) -> None:
     setattr(owner, name, named(looking_like(original)(replacement), owner, name))
 
 
+def afterwards(owner: type | None, name: str, look: Callable[[Any], None], unless: Callable[[Any], bool]) -> None:
+    """Have ``look`` called with the object after each call of its method, except where ``unless`` says so of it.
+
+    For a method that is called often, and rarely of interest: ``unless`` runs without a shield, and must not raise.
+    """
+    original = vars(owner).get(name) if owner is not None else None
+    if owner is None or original is None:
+        missing_seams.note(seams.find(owner, name))
+        return
+
+    def replacement(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        if not asleep() and not unless(self):
+            safely(look, self)
+        return result
+
+    setattr(owner, name, named(looking_like(original)(replacement), owner, name))
+
+
 def once_imported(name: str, task: Callable[[], object]) -> None:
     """Put probes in place when the program has imported a module, or now; their failure does not fail the import."""
 

@@ -125,12 +125,6 @@ def here(frame: FrameType | None = None) -> int:
     return known
 
 
-def is_inner(frame: FrameType) -> bool:
-    """Whether a frame is torch's or our own, read from its module: reading its code would be an audit event."""
-    names = frame.f_globals
-    return id(names) in _passed_over or _is_passed(frame, names)
-
-
 def _is_passed(frame: FrameType, names: dict[str, object]) -> bool:
     """Whether a module's frames say nothing of who has called whom: torch's, and our own."""
     module = names.get("__name__")

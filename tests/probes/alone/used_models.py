@@ -54,6 +54,18 @@ def of_copy(recorded: Any) -> list[ev.ModelUsed]:
     return [one for one in recorded(ev.ModelUsed) if not one.trained]
 
 
+def test_a_call_within_a_transform_leaves_the_next_one_to_be_looked_at(recorded):
+    """Nothing within torch.func can be looked at; the step's next call of the copy can."""
+    both = Trained()
+    for _ in range(3):
+        with torch.no_grad():
+            torch.func.vmap(both.copy.body)(torch.ones(3, 2, 4))
+            torch.func.vmap(both.copy)(torch.ones(1, 2, 4))
+        both.use()
+        both.step()
+    assert len(of_copy(recorded)) >= 2
+
+
 def test_a_use_after_each_step_with_what_is_trained(recorded):
     both = Trained()
     for _ in range(3):

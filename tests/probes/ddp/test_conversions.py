@@ -33,7 +33,7 @@ def test_the_module_is_found_in_the_programs_way(monkeypatch: pytest.MonkeyPatch
 
     asking: list[str] = []
     monkeypatch.setattr(conversions.user_lines, "is_users", lambda code: asking.append(code.co_name))
-    conversions._watch_module(Base)
+    conversions._watch_module(Base, own={})
     one: Any = Base()
     assert one.module == "wrapped"
     assert Unwraps().module == "past the wrapper"  # type: ignore[attr-defined]

@@ -23,13 +23,13 @@ from ddpcheck.probes import all_probes
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.recording import pace, recorder
 
-STEPS = 140
+STEPS, LATE = 140, 17
 TIMED = (ev.Spans, ev.Pulse)
 NOT_OF_THE_TRAINING = {"n", "at", "began", "pid", "parent", "wall", "argv"}
 
 
 def train(quiet: list[bool]) -> None:
-    """A generator and its judge, with micro-batches; a model that steps every third time; one that begins late."""
+    """A generator and its judge, with micro-batches; a model that steps every other time; one that begins late."""
     torch.manual_seed(0)
     generator, judge = nn.Linear(4, 4), nn.Linear(4, 1)
     mine, its = (torch.optim.SGD(one.parameters(), lr=0.01) for one in (generator, judge))
@@ -46,14 +46,14 @@ def train(quiet: list[bool]) -> None:
             judge(generator(torch.randn(3, 4))).mean().backward()
         nn.utils.clip_grad_norm_(generator.parameters(), 0.1)
         mine.step()
-        if step % 3 == 2:
+        if step % 2:
             seldom(torch.randn(3, 4)).sum().backward()
             now_and_then.step()
-        if step == 100:
-            other = nn.Linear(4, 2)
-            late = other, torch.optim.SGD(other.parameters(), lr=0.1)
-        if late is not None:
-            late[0](torch.randn(3, 4)).sum().backward()
+        if step >= LATE:
+            model = late[0] if late is not None else nn.Linear(4, 2)
+            loss = model(torch.randn(3, 4)).sum()
+            late = late or (model, torch.optim.SGD(model.parameters(), lr=0.1))  # after its first forward
+            loss.backward()
             late[1].step()
         quiet.append(gradient_events.is_quiet())
 

@@ -9,6 +9,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.probes.optimizers.quiet_training import LATE
+
 PROGRAM = Path(__file__).with_name("quiet_training.py")
 
 
@@ -20,7 +22,7 @@ def trained(folder: Path, *arguments: str) -> Any:
 
 
 def test_skipping_probes_changes_no_record(tmp_path: Path) -> None:
-    """A generator and its judge, an optimizer that steps every third time, and one that begins late."""
+    """A generator and its judge, an optimizer that steps every other time, and one that begins late."""
     asked, found = trained(tmp_path / "asked", "--always"), trained(tmp_path / "found")
     assert not any(asked["quiet"])
     assert found["records"] == asked["records"]
@@ -31,6 +33,6 @@ def test_skipping_probes_changes_no_record(tmp_path: Path) -> None:
 def test_most_windows_are_quiet(tmp_path: Path) -> None:
     """The first windows of each optimizer are recorded, also of one that begins late."""
     quiet = trained(tmp_path / "found")["quiet"]
-    assert not any(quiet[: 3 * 8])
-    assert not any(quiet[100:107])
-    assert sum(quiet[30:100]) > 60
+    assert not any(quiet[: 2 * 8])
+    assert not any(quiet[LATE : LATE + 7])
+    assert sum(quiet[40:100]) > 40
