@@ -23,6 +23,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     for name, value in (("count", 0), ("since", 0.0), ("spent", 0.0), ("at_step", {})):
         monkeypatch.setattr(_Backwards, name, value)
     monkeypatch.setattr(gradient_events, "_optimizers", {})
+    monkeypatch.setattr(gradient_events.Quiet, "recorded", [lambda number: True])
     monkeypatch.setattr(gradient_events, "_calling", set())
     monkeypatch.setattr(gradient_events, "_stepping", {})
     monkeypatch.setattr(windows, "_open", {})

@@ -177,7 +177,7 @@ def test_the_module_of_a_wrapper_is_compiled_whole() -> None:
             super().__init__()
             self.module = torch.nn.Linear(2, 1)
 
-    conversions._watch_module(Wrapper)
+    conversions._watch_module(Wrapper, own={})
 
     def program(wrapper: Any, x: torch.Tensor) -> torch.Tensor:
         return torch.as_tensor(wrapper.module(x).sum())
