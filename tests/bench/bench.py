@@ -2,7 +2,7 @@
 
 Prints tables; exits with 0 whether or not a target is reached, and with 1 if
 something could not be measured. A round of ``steps`` takes twenty minutes on
-two cores, all else together five.
+two cores, the first one forty; all else together takes five.
 
     python tests/bench/bench.py
     python tests/bench/bench.py --only per-test,digests
