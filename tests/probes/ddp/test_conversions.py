@@ -67,6 +67,26 @@ def test_what_is_looked_at_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(seen) == 50
 
 
+def test_what_is_looked_at_afterwards() -> None:
+    """A look that fails costs the call nothing, and none follows a call that fails."""
+
+    class Counter:
+        number = 0
+
+        def add(self, more: int) -> int:
+            self.number += 1 // more
+            return self.number
+
+    seen: list[float] = []
+    patching.afterwards(Counter, "add", lambda it: seen.append(1 / (it.number - 2)), unless=lambda it: it.number > 3)
+    one = Counter()
+    assert [one.add(1) for _ in range(5)] == [1, 2, 3, 4, 5]
+    assert seen == [-1.0, 1.0]
+    with pytest.raises(ZeroDivisionError):
+        one.add(0)
+    assert len(seen) == 2
+
+
 DEEP = """
 import sys, torch
 if "watched" in sys.argv:
