@@ -27,7 +27,9 @@ class Slowdown:
     """All rounds so far, of each model in each way that it may lie on ranks."""
 
     def __init__(self) -> None:
-        self.watched: dict[tuple[str, str], list[dict[str, float]]] = {(way, m): [] for way in RANKS for m in MODELS}
+        self.watched: dict[tuple[str, str], list[dict[str, float]]] = {
+            (way, model): [] for way in RANKS for model in MODELS
+        }
         self.alone: dict[tuple[str, str], dict[str, float]] = {}
 
     def round(self) -> None:

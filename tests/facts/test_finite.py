@@ -173,7 +173,7 @@ def test_a_parameter_that_is_written_to_between_steps() -> None:
 
 
 def test_a_parameter_that_has_begun_so() -> None:
-    """As memory that was never filled: its losses are not finite either, so that it is not meant to be so."""
+    """It lies in uninitialised memory. The losses are not finite either, so it is no mask."""
     (one,) = judged(lambda _: losses(unlike(1, 4)), copies=from_step(0, True)).findings
     assert (one.rule, one.step, one.ranks, one.subject) == ("parameter-not-finite", 0, (0, 1), "b")
     assert "memory that nothing has filled" in one.cause

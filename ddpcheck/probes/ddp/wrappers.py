@@ -64,7 +64,7 @@ def wrapper_of(module: Any) -> Wrapper | None:
     return found[1] if found is not None and found[0]() is module else None
 
 
-def _forget(root: int, _: Any) -> None:
+def _drop_root(root: int, _: Any) -> None:
     _roots.pop(root, None)
 
 
@@ -116,7 +116,7 @@ def _take_up(ddp: Any) -> Wrapper:
     wrapper.queued_on = queued_calls.device_for(group, first.device) if first is not None else None
     wrapper.buffers = sum(1 for _ in ddp.module.buffers())
     for one in (ddp, ddp.module):
-        _roots[id(one)] = weakref.ref(one, partial(_forget, id(one))), wrapper
+        _roots[id(one)] = weakref.ref(one, partial(_drop_root, id(one))), wrapper
     for part in ddp.module.modules():
         _wrapped_parts.add(part)
     return wrapper

@@ -215,7 +215,7 @@ def numbers_of(tensors: Iterable[torch.Tensor]) -> list[Number]:
             raise
         return []
     finally:
-        if NOW is not None:
+        if NOW is not None:  # a loss outside of the recorded windows is no part of a look's cost
             _cost += clock.fine() - began
 
 

@@ -163,7 +163,7 @@ class Quiet:
     """Whether every optimizer is in a window that no probe records, as nearly all of a long training are."""
 
     now: bool | None = None
-    """None where that is to be found out."""
+    """None until a probe asks, in each window anew."""
     recorded: list[Callable[[int], bool]] = []  # noqa: RUF012
     """For each probe, whether it records the current window of an optimizer."""
 
@@ -208,10 +208,10 @@ def follow(optimizer: Any, number: int) -> None:
     """An optimizer was built, or was seen to step for the first time."""
     Quiet.now = None
     _numbers[optimizer] = number
-    _optimizers[number] = weakref.ref(optimizer, partial(_ends, number))
+    _optimizers[number] = weakref.ref(optimizer, partial(_drop_optimizer, number))
 
 
-def _ends(number: int, _: Any) -> None:
+def _drop_optimizer(number: int, _: Any) -> None:
     _optimizers.pop(number, None)
     Quiet.now = None
 

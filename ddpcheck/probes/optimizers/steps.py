@@ -89,7 +89,7 @@ class Watched:
         for p in parameters:
             if id(p) not in _stepped:
                 _stepped.add(id(p))
-                reference(p).when_gone(partial(_end, id(p)))
+                reference(p).when_gone(partial(_drop_parameter, id(p)))
         return True
 
     def _are_known(self, parameters: Sequence[torch.Tensor]) -> bool:
@@ -138,7 +138,7 @@ class _Pretended(threading.local):
 _pretended = _Pretended()
 
 
-def _end(parameter: int) -> None:
+def _drop_parameter(parameter: int) -> None:
     global _gone
     _stepped.discard(parameter)
     _gone += 1

@@ -84,7 +84,7 @@ class Clipped:
 
 def watch() -> None:
     """Follow gradients from backward to backward from now on."""
-    gradient_events.records_where(_is_due)
+    gradient_events.records_where(_is_recorded)
     gradient_events.BACKWARD_BEGINS.also(_begins)
     gradient_events.BACKWARD_ENDS.also(_ends)
     gradient_events.CLIPPED.also(_clipped)
@@ -126,7 +126,8 @@ def _due() -> list[tuple[int, _Open, list[torch.Tensor]]]:
     return [(number, _open[number], parameters) for number, parameters in gradient_events.trained_here(_is_wanted)]
 
 
-def _is_due(optimizer: int) -> bool:
+def _is_recorded(optimizer: int) -> bool:
+    """The same as `_is_wanted`, without its side effects; also true where the looks have become too costly."""
     window = _open.get(optimizer)
     return is_due(window.steps if window is not None else 0)
 

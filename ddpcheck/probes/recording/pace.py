@@ -18,7 +18,7 @@ ENOUGH = 4
 """Looks after which the stride is chosen anew: the time of a single one may be chance. What devices take is not."""
 
 BUDGET = 0.0033
-"""The share of the time between two looks that they may take. There are three kinds of looks: 1 % in all."""
+"""The share of the time between two looks that they may take. With one optimizer there are three paces: 1 % in all."""
 
 Later = Callable[[], "float | None"]
 """Seconds that a device has worked; None as long as it has not come so far."""

@@ -32,23 +32,24 @@ def train(quiet: list[bool]) -> None:
     """A generator and its judge, with micro-batches; a model that steps every other time; one that begins late."""
     torch.manual_seed(0)
     generator, judge = nn.Linear(4, 4), nn.Linear(4, 1)
-    mine, its = (torch.optim.SGD(one.parameters(), lr=0.01) for one in (generator, judge))
-    seldom = nn.Linear(4, 1)
-    now_and_then = torch.optim.Adam(seldom.parameters())
+    generator_optimizer = torch.optim.SGD(generator.parameters(), lr=0.01)
+    judge_optimizer = torch.optim.SGD(judge.parameters(), lr=0.01)
+    probe = nn.Linear(4, 1)
+    probe_optimizer = torch.optim.Adam(probe.parameters())
     late: tuple[nn.Module, torch.optim.Optimizer] | None = None
     for step in range(STEPS):
-        made_up = generator(torch.randn(3, 4))
-        its.zero_grad()
-        judge(made_up.detach()).square().mean().backward()
-        its.step()
-        mine.zero_grad()
+        sample = generator(torch.randn(3, 4))
+        judge_optimizer.zero_grad()
+        judge(sample.detach()).square().mean().backward()
+        judge_optimizer.step()
+        generator_optimizer.zero_grad()
         for _ in range(2):
             judge(generator(torch.randn(3, 4))).mean().backward()
         nn.utils.clip_grad_norm_(generator.parameters(), 0.1)
-        mine.step()
+        generator_optimizer.step()
         if step % 2:
-            seldom(torch.randn(3, 4)).sum().backward()
-            now_and_then.step()
+            probe(torch.randn(3, 4)).sum().backward()
+            probe_optimizer.step()
         if step >= LATE:
             model = late[0] if late is not None else nn.Linear(4, 2)
             loss = model(torch.randn(3, 4)).sum()
